@@ -1,0 +1,118 @@
+"""A model with its key-value cache: feed it new tokens, roll it back.
+
+Derived in notebooks 01 (the cache) and 06 (the rollback).  The loops in `decoding` know only this protocol, "a
+scored model": `feed(ids) -> logits`, `rollback(length)`, `length`, `max_length`, `vocab`, `device`.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+
+
+class CachedModel:
+    """A transformers causal language model and its KV cache, for one text.
+
+    length: tokens fed and kept so far.  max_length: positions the model has (None: no limit).  vocab: rows of
+    logits.  fed: positions fed in all, rolled back or not (the work done).
+    Raises ValueError where the model keeps no key-value cache.
+    """
+
+    def __init__(self, model):
+        from transformers import DynamicCache
+
+        config = model.config.get_text_config()
+        parameters = inspect.signature(model.forward).parameters
+        # transformers 5.24 renamed the argument and warns about the old name; before it, only the old one exists.
+        self._name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
+        if self._name is None or getattr(model, "_is_stateful", False):
+            raise ValueError(
+                f"{type(model).__name__} keeps its past in a recurrent state, not in a key-value cache: it cannot be "
+                "rolled back after a rejected token; choose a model whose layers all use full attention."
+            )
+        self.model, self.cache = model, DynamicCache(config=config)
+        self.vocab, self.device = config.vocab_size, model.device
+        self.max_length = getattr(config, "max_position_embeddings", None)
+        self.length = self.fed = 0
+        self._keeps = "logits_to_keep" in parameters
+        # A model that declares a padding token would warn without a mask, so it gets one; others are spared the cost.
+        self._mask = config.pad_token_id is not None
+
+    def require_rollback(self, longest: int) -> None:
+        """Raise ValueError if a text of `longest` tokens could not be rolled back."""
+        for layer in self.cache.layers:
+            window = getattr(layer, "sliding_window", None) if getattr(layer, "is_sliding", False) else None
+            if window is not None and longest >= window:
+                raise ValueError(
+                    f"{type(self.model).__name__} attends to a sliding window of {window} tokens, and its cache "
+                    f"({type(layer).__name__}) cannot be rolled back in a text of {longest}: ask for fewer tokens or "
+                    "choose a model with full attention."
+                )
+            if window is None and (not getattr(layer, "is_croppable", True) or not hasattr(layer, "keys")):
+                raise ValueError(
+                    f"the cache of {type(self.model).__name__} ({type(layer).__name__}) cannot be rolled back; "
+                    "choose a model whose layers all use full attention."
+                )
+
+    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+        """Read new tokens and score what follows each.
+
+        ids: (n,) int64, the n tokens behind those already fed.  Returns logits (n, vocab) in the model's dtype, or
+        of the last `keep` positions only: row i is the law of the token after ids[i].
+        """
+        extra = {self._name: self.cache}
+        if self._mask:
+            extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
+        if keep is not None and self._keeps:
+            extra["logits_to_keep"] = keep
+        logits = self.model(input_ids=ids[None], use_cache=True, **extra).logits[0]
+        self.length += len(ids)
+        self.fed += len(ids)
+        return logits if keep is None else logits[-keep:]
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot roll back to {length} tokens: the cache holds {self.length}")
+        if length < self.length:  # crop(0) means different things in different releases: never ask for it
+            self.cache.crop(length - self.length)  # a negative count removes that many, in every release
+            self.length = length
+
+
+class TableModel:
+    """A literal Markov law as a scored model, for toys and tests: the next token depends on the last one only.
+
+    laws: (vocab, vocab), row x = the law of the token after x, any floating dtype; zeros are allowed.
+    """
+
+    def __init__(self, laws: torch.Tensor, max_length: int | None = None):
+        self.laws, self.max_length = laws, max_length
+        self.vocab, self.device = laws.shape[1], laws.device
+        self.length = self.fed = 0
+
+    def fresh(self) -> TableModel:
+        """The same table with nothing fed: target and draft of one text may be the same table."""
+        return TableModel(self.laws, self.max_length)
+
+    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+        """Log-probabilities (n, vocab) after each of ids (n,)."""
+        self.length += len(ids)
+        self.fed += len(ids)
+        return self.laws[ids[-keep:] if keep else ids].log()
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot roll back to {length} tokens: the table holds {self.length}")
+        self.length = length
+
+
+def as_scored(model):
+    """A transformers model with a new cache; a scored model renewed (`fresh()`) or emptied."""
+    if hasattr(model, "fresh"):
+        return model.fresh()
+    if hasattr(model, "feed") and hasattr(model, "rollback"):
+        model.rollback(0)
+        return model
+    return CachedModel(model)

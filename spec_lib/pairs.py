@@ -1,0 +1,234 @@
+"""Load a pair: a target and a draft that share a vocabulary.  `load_pair()` is all that a notebook needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+TINY = Path(__file__).parent / "tiny"
+TINY_DRAFTS = ("small", "medium", "large")
+CLASS_PAIR = ("openai-community/gpt2-large", "distilbert/distilgpt2")
+# What a model does well depends on what it read, so each pair brings its own prompts.
+TINY_PROMPTS = {
+    "predictable": "Once upon a time there was a king who had three",
+    "open": "The old woman looked out of the window and saw",
+    "dialogue": '"Who are you, and where do you come from?" asked the',
+}
+GPT2_PROMPTS = {
+    "predictable": "The first ten letters of the alphabet are A, B, C, D,",
+    "open": "The most surprising thing about the ocean is",
+    "code": "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+}
+
+
+@dataclass
+class Pair:
+    """Two models in memory and their tokenizer.
+
+    target, draft: transformers causal language models; `pair.target(ids)` is an ordinary call.
+    Raises ValueError where two tokenizers are given and an id means different things to them, or where a model has
+    fewer rows than the tokenizer has tokens.  With one tokenizer given the two cannot be compared.
+    """
+
+    target: torch.nn.Module
+    draft: torch.nn.Module
+    tokenizer: object
+    draft_tokenizer: object = None
+    name: str = "a pair in memory"
+    prompts: dict[str, str] = field(default_factory=lambda: dict(GPT2_PROMPTS))
+
+    def __post_init__(self):
+        if self.draft_tokenizer is not None:
+            check_vocabulary(self.tokenizer, self.draft_tokenizer)
+        for role in ("target", "draft"):
+            rows = getattr(self, role).config.get_text_config().vocab_size
+            if rows < len(self.tokenizer):
+                raise ValueError(
+                    f"the {role} knows {rows} tokens and the tokenizer has {len(self.tokenizer)}: they do not belong "
+                    "together; load the tokenizer that the model was trained with."
+                )
+
+    @property
+    def device(self) -> torch.device:
+        return self.target.device
+
+    def encode(self, text: str) -> torch.Tensor:
+        """Token ids (1, length) int64 on the target's device.  An empty text becomes the tokenizer's start token;
+        ValueError where it has none."""
+        if not isinstance(text, str):
+            raise ValueError(f"encode takes a text, got {type(text).__name__}")
+        ids = self.tokenizer(text, verbose=False)["input_ids"]
+        if not ids:
+            start = next((i for i in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) if i is not None), None)
+            if start is None:
+                raise ValueError("the prompt is empty and this tokenizer has no start token: write at least one word.")
+            ids = [start]
+        return torch.tensor([ids], dtype=torch.int64, device=self.device)
+
+    def decode(self, tokens) -> str:
+        """The text of token ids, (n,), (1, n) or a list; special tokens are left out."""
+        ids = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
+        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def check_vocabulary(a, b) -> None:
+    """Raise ValueError unless every id means the same to both tokenizers, naming the first that does not.
+
+    Same size is not same meaning: speculation would compare p and q of different words.  Rows beyond both
+    vocabularies (padding of the embedding tables) are no tokens and do not matter.
+    """
+    ours = {i: t for t, i in a.get_vocab().items()}
+    theirs = {i: t for t, i in b.get_vocab().items()}
+    for i in sorted(ours.keys() | theirs.keys()):
+        if ours.get(i) != theirs.get(i):
+            raise ValueError(
+                f"the tokenizers differ: id {i} is {ours.get(i)!r} to the target and {theirs.get(i)!r} to the draft; "
+                "choose a draft with the target's vocabulary."
+            )
+    if a.eos_token_id != b.eos_token_id:
+        warnings.warn(
+            f"the tokenizers end a text differently (ids {a.eos_token_id} and {b.eos_token_id}); the target's counts.",
+            stacklevel=3,
+        )
+
+
+def load_pair(
+    target: str | None = None,
+    draft: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+) -> Pair:
+    """Load a pair of models, ready to generate.
+
+    target, draft: hub ids or folders; target "tiny" is the embedded pair, with draft "small" | "medium" | "large".
+        Nothing given: SPEC_PAIR ("tiny", "tiny,large" or "target,draft") decides, or else the GPT-2 pair of the
+        classroom where there is a GPU and the hub answers, and the embedded pair otherwise, saying so in one line.
+    device: default a GPU where there is one; the embedded pair stays on the CPU.  dtype: default float32.
+    Raises ValueError for a malformed choice, OSError for models that cannot be had, each in one sentence.
+    """
+    if target is None and draft is None:
+        choice = os.environ.get("SPEC_PAIR", "").strip()
+        if choice:
+            target, _, draft = (part.strip() or None for part in choice.partition(","))
+        else:
+            return _default_pair(device, dtype)
+    check_choice(target, draft)
+    if isinstance(dtype, str):
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+            raise ValueError(f"there is no torch dtype {dtype!r}: use float32, bfloat16 or float16.")
+        dtype = getattr(torch, dtype)
+    dtype = dtype or torch.float32
+    if target == "tiny":
+        return _tiny_pair(draft or "medium", torch.device(device or "cpu"), dtype)
+    return _hub_pair(target, draft, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
+
+
+def check_choice(target: str | None, draft: str | None) -> None:
+    """Raise ValueError for names that cannot be a pair, before anything is downloaded or loaded."""
+    if target is None:
+        raise ValueError(f"a draft ({draft}) needs a target: name both, or neither.")
+    if target == "tiny":
+        if draft is not None and draft not in TINY_DRAFTS:
+            raise ValueError(f"the embedded pair has the drafts {', '.join(TINY_DRAFTS)}; there is no {draft!r}.")
+        return
+    if draft is None:
+        raise ValueError(f'the target {target} needs a draft that shares its vocabulary: load_pair("{target}", DRAFT).')
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    for name in (target, draft):
+        if Path(name).expanduser().is_dir():
+            continue
+        try:
+            validate_repo_id(name)
+        except HFValidationError:
+            raise ValueError(f"{name!r} is neither a folder here nor a model id of the hub (OWNER/NAME).") from None
+
+
+def _default_pair(device, dtype) -> Pair:
+    if torch.cuda.is_available():
+        try:
+            return load_pair(*CLASS_PAIR, device=device, dtype=dtype)
+        except OSError as error:
+            print(f"{error} Using the embedded pair instead.")
+    else:
+        print("No GPU here: using the embedded pair, tiny (set SPEC_PAIR to choose another).")
+    return load_pair("tiny", device=device, dtype=dtype)
+
+
+def _tiny_pair(draft: str, device: torch.device, dtype: torch.dtype) -> Pair:
+    from transformers import PreTrainedTokenizerFast
+
+    folder = TINY / "target"
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    models = [_quietly(TINY / name).to(device=device, dtype=dtype).eval() for name in ("target", draft)]
+    return Pair(*models, tokenizer, name=f"tiny (embedded), draft {draft}", prompts=dict(TINY_PROMPTS))
+
+
+def _quietly(folder: Path) -> torch.nn.Module:
+    """A GPT-2 from a folder, without the progress bars that `from_pretrained` writes to stderr."""
+    from safetensors.torch import load_file
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    with torch.random.fork_rng(devices=[]):  # the random first weights must not move the caller's random state
+        model = GPT2LMHeadModel(config)
+    weights = load_file(folder / "model.safetensors")
+    model.load_state_dict({**weights, "lm_head.weight": weights["transformer.wte.weight"]})
+    _one_thread(model)
+    return model
+
+
+def _one_thread(model: torch.nn.Module) -> None:
+    """Run this model's calls on the CPU with one thread, whatever the learner has set, and put that back.
+
+    Its matrices are so small that a second thread saves little, and when another process holds that thread's core,
+    the first waits for it at every operation: calls have been seen to take a hundred times as long.
+    """
+    before: list[int] = []
+
+    def enter(module, arguments):
+        before.append(torch.get_num_threads())
+        if before[-1] != 1 and module.device.type == "cpu":
+            torch.set_num_threads(1)
+
+    def leave(module, arguments, output):
+        threads = before.pop()
+        if threads != 1 and module.device.type == "cpu":
+            torch.set_num_threads(threads)
+
+    model.register_forward_pre_hook(enter)
+    model.register_forward_hook(leave, always_call=True)  # also when the call raises
+
+
+def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype) -> Pair:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def get(what, name, **options):
+        try:
+            return what.from_pretrained(
+                Path(name).expanduser() if Path(name).expanduser().is_dir() else name, **options
+            )
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise OSError(
+                f"Could not load {name}: {reason.rstrip('.')}. Check the name and the network (or HF_HUB_OFFLINE), "
+                'or use load_pair("tiny"), which needs neither.'
+            ) from error
+
+    tokenizers = [get(AutoTokenizer, name) for name in (target, draft)]
+    check_vocabulary(*tokenizers)  # before the weights, which may be gigabytes
+    models = [get(AutoModelForCausalLM, name, dtype=dtype).to(device).eval() for name in (target, draft)]
+    return Pair(*models, *tokenizers, name=f"{target} with {draft}")
+
+
+def setup_line(pair: Pair) -> str:
+    """The one line that a notebook's set-up cell prints."""
+    import transformers
+
+    where = torch.cuda.get_device_name(pair.device) if pair.device.type == "cuda" else str(pair.device)
+    return f"{where} | torch {torch.__version__} | transformers {transformers.__version__} | {pair.name}"

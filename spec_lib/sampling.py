@@ -1,0 +1,117 @@
+"""From logits to probabilities, and from probabilities to a token.
+
+Derived in notebook 01.  Everything here works on any device without asking it for a value (no host
+synchronisation) and never changes its inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a next token is chosen; applied in this order: temperature, top-k, top-p.
+
+    temperature: 0 takes the likeliest token (greedy); 1 leaves the model's law as it is; must be finite and >= 0.
+    top_k: keep the k likeliest tokens; None or 0 keeps all.
+    top_p: keep the smallest set of likeliest tokens whose mass reaches top_p, in (0, 1]; None keeps all.
+    Raises ValueError for anything else.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self):
+        t, k, p = self.temperature, self.top_k, self.top_p
+        if isinstance(t, bool) or not isinstance(t, (int, float)) or not (0 <= t < math.inf):
+            raise ValueError(f"temperature must be a finite number of at least 0 (0 is greedy), got {t!r}")
+        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 0):
+            raise ValueError(f"top_k must be a whole number of at least 1, or None for no limit, got {k!r}")
+        if p is not None and (isinstance(p, bool) or not isinstance(p, (int, float)) or not (0 < p <= 1)):
+            raise ValueError(f"top_p must be above 0 and at most 1, or None for no limit, got {p!r}")
+
+    def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """`probabilities(logits, self)`."""
+        return probabilities(logits, self)
+
+
+def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """The law from which `sampling` draws the next token.
+
+    logits: (..., vocab), any floating dtype.  Returns (..., vocab), float32 (float64 stays float64), rows summing
+    to 1, exactly 0 where sampling cannot go.  A row with a NaN logit comes out with a NaN, never as a law.
+    Notebook 01.
+    """
+    x = logits if logits.dtype == torch.float64 else logits.float()  # 16 bit is too coarse for ratios
+    top = x.amax(-1, keepdim=True)
+    if sampling.temperature == 0:
+        one = 1 + 0 * top  # 1, or NaN where the row holds one
+        return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), one)
+    if sampling.temperature != 1:
+        # The maximum is taken off first, so that a tiny temperature gives 0 and -large, never inf - inf.
+        x = (x - top) / max(sampling.temperature, 1e-30)
+    p = x.softmax(-1)
+    if sampling.top_k and sampling.top_k < p.shape[-1]:
+        values, indices = p.topk(sampling.top_k)  # exactly k, also where several tie for the last place
+        p = torch.zeros_like(p).scatter_(-1, indices, values / values.sum(-1, keepdim=True))
+    if sampling.top_p is not None and sampling.top_p < 1:
+        values, indices = p.sort(dim=-1, descending=True, stable=True)
+        before = values.cumsum(-1) - values  # mass of the likelier tokens
+        values = values.masked_fill(before >= sampling.top_p, 0)  # the token that reaches top_p stays
+        p = torch.zeros_like(p).scatter_(-1, indices, values / values.sum(-1, keepdim=True))
+    return p
+
+
+def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """One token from the law p by its inverse cumulative distribution: the first x with u < p_0 + ... + p_x.
+
+    p: (vocab,) floating; u: 0-d uniform in [0, 1).  Returns (1,) int64 on p's device.
+
+    A token of probability 0 is never drawn: its cumulative sum equals its predecessor's (or 0, and u >= 0).  Past
+    the last token neither: u is at most 1 - 2^-24, and u * total rounds below total.  `torch.multinomial` would do
+    the same in about ten times the time, and on a GPU turns a NaN into a failed device.  Notebook 01.
+    """
+    total = p.cumsum(-1)
+    x = torch.searchsorted(total, (u.to(p.dtype) * total[-1]).view(1), right=True)
+    return x.clamp_(max=p.shape[-1] - 1)  # only NaNs reach past the end; the loop reports those by name
+
+
+class Source:
+    """The randomness of one generation: a stream of uniforms, the same on every device.
+
+    generator: a torch.Generator, an int seed (the global random state then stays untouched), or None for torch's
+    global generator.  Uniforms are drawn in blocks on the generator's device and moved once a block.
+    """
+
+    def __init__(self, generator: torch.Generator | int | None = None, device: torch.device | str = "cpu"):
+        if isinstance(generator, int) and not isinstance(generator, bool):
+            generator = torch.Generator().manual_seed(generator)
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise ValueError(f"generator must be a torch.Generator, an int seed or None, got {generator!r}")
+        self.generator, self.device = generator, torch.device(device)
+        self.block, self.used = torch.empty(0), 0
+
+    def uniforms(self, k: int, position: int | torch.Tensor) -> torch.Tensor:
+        """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored by this source."""
+        if self.used + k > len(self.block):
+            where = self.generator.device if self.generator is not None else "cpu"
+            fresh = torch.rand(max(k, 256), generator=self.generator, device=where)
+            self.block, self.used = fresh.to(self.device, non_blocking=True), 0
+        self.used += k
+        return self.block[self.used - k : self.used]
+
+    def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
+        """One token from the law p (vocab,), for this position of the text: (1,) int64."""
+        return draw(p, self.uniforms(1, position)[0])
+
+
+def as_source(generator, device) -> Source:
+    """`generator` itself where it already draws tokens and uniforms, else a `Source` around it."""
+    if hasattr(generator, "draw") and hasattr(generator, "uniforms"):
+        return generator
+    return Source(generator, device)

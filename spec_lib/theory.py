@@ -1,0 +1,49 @@
+"""What to expect: tokens a pass, speed-up, best gamma.  Leviathan et al. (2211.17192), section 3; notebook 08.
+
+alpha: acceptance rate in [0, 1], taken as independent from token to token.  gamma: drafted tokens a round.
+c: time of one draft pass over time of one target pass.  All functions raise ValueError outside these ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def expected_tokens(alpha: float, gamma: int) -> float:
+    """Tokens per target pass, (1 - alpha^(gamma+1)) / (1 - alpha): Eq. 1, summed so that alpha = 1 needs no care."""
+    _check(alpha, gamma)
+    return float(sum(alpha**i for i in range(gamma + 1)))
+
+
+def walltime_improvement(alpha: float, gamma: int, c: float, score_cost: Callable[[int], float] | None = None) -> float:
+    """Speed-up over one token a pass: expected_tokens / (gamma c + score_cost(gamma + 1)).  Theorem 3.8.
+
+    score_cost: n -> cost of a target pass over n tokens, in passes over one; None: 1, as the paper assumes.
+    Below 1, speculation loses.
+    """
+    _check(alpha, gamma, c)
+    cost = score_cost(gamma + 1) if score_cost is not None and gamma else 1.0
+    return expected_tokens(alpha, gamma) / (gamma * c + cost)
+
+
+def best_gamma(alpha: float, c: float, score_cost: Callable[[int], float] | None = None, max_gamma: int = 16) -> int:
+    """The gamma in 0 ... max_gamma of the largest improvement; 0 where speculation never pays."""
+    return max(range(max_gamma + 1), key=lambda gamma: (walltime_improvement(alpha, gamma, c, score_cost), -gamma))
+
+
+def operations_factor(alpha: float, gamma: int, c_hat: float) -> float:
+    """Arithmetic done over that of plain decoding, (gamma c_hat + gamma + 1) / expected_tokens.  Theorem 3.11.
+
+    c_hat: operations per token of the draft over the target's.
+    """
+    _check(alpha, gamma, c_hat)
+    return (gamma * c_hat + gamma + 1) / expected_tokens(alpha, gamma)
+
+
+def _check(alpha: float, gamma: int, c: float = 0.0) -> None:
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is a rate between 0 and 1, got {alpha!r}")
+    if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 0:
+        raise ValueError(f"gamma must be a whole number of at least 0, got {gamma!r}")
+    if not c >= 0:
+        raise ValueError(f"the draft's cost must be at least 0, got {c!r}")

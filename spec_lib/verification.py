@@ -1,0 +1,72 @@
+"""Which drafted tokens stay, and from which law the next one comes.
+
+Pure functions of p (target), q (draft), the drafted tokens and the uniforms: the two papers' rules.  Chen et al.
+(2302.01318) write q for the target and p for the draft; here, as in Leviathan et al. (2211.17192), p is the target.
+Derived in notebooks 03 (one token), 04 (DeepMind's loop) and 05 (Google's vectors).
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """What p has and q lacks, as a law: norm(max(0, p - q)).
+
+    p, q: (..., vocab), same dtype.  Returns (..., vocab) in that dtype; p itself where nothing is left over (p = q up
+    to rounding: a rejection then has probability 0, and 0/0 is avoided).  Chen et al., Eq. 4; Leviathan et al., 2.3.
+    Notebook 03.
+    """
+    rest = (p - q).clamp(min=0)
+    total = rest.sum(-1, keepdim=True)
+    return torch.where(total > 0, rest / total, p)
+
+
+def verify_deepmind(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor):
+    """Chen et al., Algorithm 2: look at one drafted token after the other, stop at the first rejection.
+
+    p: (k + 1, vocab), the target's law at each drafted position and one beyond.  q: (k, vocab), the laws from which
+    the tokens were drawn.  drafted: (k,) int64.  uniforms: (k,) in [0, 1); the paper draws each when it is needed,
+    here all are given, so that both rules can be handed the same.
+    Returns (n, law): the number of accepted tokens, an int, and the law (vocab,) of the token that follows them.
+    Raises ValueError where the shapes do not fit.  Each look is a host synchronisation on a GPU.  Notebook 04.
+    """
+    k = _check(p, q, drafted, uniforms)
+    for t in range(k):
+        x = drafted[t]
+        # Strictly below: a uniform can be exactly 0, and a token with p = 0 must never pass.
+        if not uniforms[t] < torch.clamp(p[t, x] / q[t, x], max=1):
+            return t, residual(p[t], q[t])  # rejected: draw from what q left over
+    return k, p[k]  # all accepted: the bonus token's law is already paid for
+
+
+def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor):
+    """Leviathan et al., Algorithm 1: all drafted tokens at once.
+
+    Arguments and meaning as `verify_deepmind`; on a tie of a uniform with p/q this rejects too (the paper would
+    accept, which matters only at p = 0).
+    Returns (n, law): n a 0-d int64 tensor on p's device (nothing here waits for the device), law (vocab,).
+    Raises ValueError where the shapes do not fit.  Notebook 05.
+    """
+    k = _check(p, q, drafted, uniforms)
+    if k == 0:
+        return torch.zeros((), dtype=torch.int64, device=p.device), p[0]
+    x = drafted[:, None]
+    accepted = uniforms < (p[:k].gather(1, x) / q.gather(1, x)).squeeze(1)  # (k,)
+    n = accepted.long().cumprod(0).sum()  # accepted before the first rejection
+    p_n = p.index_select(0, n.view(1)).squeeze(0)  # p[n], without asking the device for n
+    q_n = q.index_select(0, n.view(1).clamp(max=k - 1)).squeeze(0)
+    return n, residual(p_n, q_n * (n < k))  # no draft beyond the last: q = 0 there, and the residual is p itself
+
+
+RULES = {"google": verify_google, "deepmind": verify_deepmind}
+
+
+def _check(p, q, drafted, uniforms) -> int:
+    k = drafted.shape[0]
+    if p.shape[0] != k + 1 or q.shape != (k, p.shape[1]) or uniforms.shape != (k,):
+        raise ValueError(
+            f"{k} drafted tokens need p of shape ({k + 1}, vocab), q of ({k}, vocab) and {k} uniforms, "
+            f"got p {tuple(p.shape)}, q {tuple(q.shape)}, uniforms {tuple(uniforms.shape)}"
+        )
+    return k

@@ -1,0 +1,37 @@
+"""One thread, the embedded pair, no network: set before anything imports torch."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # two threads beside a busy process can hang a cell for minutes
+os.environ.setdefault("SPEC_PAIR", "tiny")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.pop("MPLBACKEND", None)
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+def tiny_gpt2(seed: int, vocab: int = 31, layers: int = 1, width: int = 16, context: int = 64, **config):
+    """A small GPT-2 whose next token really depends on its context (initializer_range .2, see `test_power`)."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=vocab,
+                n_positions=context,
+                n_embd=width,
+                n_layer=layers,
+                n_head=2,
+                **{"initializer_range": 0.2, "bos_token_id": None, "eos_token_id": None, **config},
+            )
+        ).eval()
+
+
+@pytest.fixture(scope="session")
+def models():
+    """(target, draft): two layers and one, far enough apart for a wrong rule to show."""
+    return tiny_gpt2(0, layers=2), tiny_gpt2(1)

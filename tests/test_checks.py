@@ -1,0 +1,129 @@
+"""The exercise checkers: stubs, the notebooks' own solutions, and wrong answers told apart by name."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import spec_lib as sl
+from spec_lib import checks
+
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+CHECKERS = {
+    "tokens_per_pass": checks.check_tokens_per_pass,
+    "acceptance_rate": checks.check_acceptance_rate,
+    "top_p": checks.check_top_p,
+    "positions": checks.check_positions,
+    "law_at": checks.check_temperature,
+}
+
+
+def solutions() -> dict[str, str]:
+    """Every solution that a notebook shows in <details>, by the name of its function."""
+    found = {}
+    for file in NOTEBOOKS.glob("*.ipynb"):
+        text = "\n".join(
+            "".join(c["source"]) for c in json.loads(file.read_text())["cells"] if c["cell_type"] == "markdown"
+        )
+        for code in re.findall(r"<summary>Solution</summary>\s*```python\n(.*?)```", text, re.S):
+            found[re.match(r"def (\w+)", code).group(1)] = code
+    return found
+
+
+def function(code: str):
+    names: dict = {"sl": sl, "torch": torch}
+    exec(code, names)
+    return names[re.match(r"def (\w+)", code).group(1)]
+
+
+def test_every_solution_has_a_checker_and_every_checker_a_solution():
+    assert solutions().keys() == CHECKERS.keys()
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_the_shown_solution_passes(name, capsys):
+    assert CHECKERS[name](function(solutions()[name])) is True
+    assert capsys.readouterr().out.startswith("Right")
+
+
+@pytest.mark.parametrize("name", CHECKERS)
+def test_a_stub_and_a_crash_are_told_without_raising(name, capsys):
+    assert CHECKERS[name](lambda *a: None) is False
+    assert "Nothing returned yet" in capsys.readouterr().out
+    assert CHECKERS[name](lambda *a: 1 / 0) is False
+    assert "ZeroDivisionError" in capsys.readouterr().out
+    assert CHECKERS[name](lambda *a: "text") is False
+
+
+def by_order(values, indices, kept):
+    law = torch.zeros(len(values)).scatter(-1, indices, values * kept)
+    return law / law.sum()
+
+
+def top_p_variant(stays, renormalise=True, in_order=False):
+    def top_p(p, mass):
+        values, indices = (p, torch.arange(len(p))) if in_order else p.sort(descending=True, stable=True)
+        kept = stays(values.cumsum(-1), values, mass).float()
+        law = torch.zeros(len(p)).scatter(-1, indices, values * kept)
+        return law / law.sum() if renormalise else law
+
+    return top_p
+
+
+def below(total, values, mass):
+    return total - values < mass
+
+
+WRONG = [
+    ("tokens_per_pass", lambda rs: sum(r.accepted for r in rs) / len(rs), "not counted"),
+    ("tokens_per_pass", lambda rs: sum(len(r.drafted) + 1 for r in rs) / len(rs), "rejected drafts are counted"),
+    ("acceptance_rate", lambda rs: sum(r.accepted for r in rs) / sum(len(r.drafted) for r in rs), "never judged"),
+    (
+        "acceptance_rate",
+        lambda rs: sum(r.accepted for r in rs) / (sum(r.accepted for r in rs) + sum(r.origin != "plain" for r in rs)),
+        "every round counts one rejection",
+    ),
+    ("acceptance_rate", lambda rs: sum(r.origin == "bonus" for r in rs) / len(rs), "accepted everything"),
+    ("top_p", top_p_variant(below, renormalise=False), "not divided by their sum"),
+    ("top_p", top_p_variant(lambda t, v, m: t < m), "is left out"),
+    ("top_p", top_p_variant(lambda t, v, m: t - v <= m), "one token too many"),
+    ("top_p", top_p_variant(below, in_order=True), "order of their ids"),
+    ("positions", lambda p, n, c: p + n if c else sum(p + i for i in range(1, n + 1)), "drawn, and nothing is asked"),
+    ("positions", lambda p, n, c: p + n - 1, "every step reads it again"),
+    ("positions", lambda p, n, c: p + n - 1 if c else p * n, "does not grow"),
+    ("law_at", lambda x, t: (x * t).softmax(-1) if t else torch.full((3,), 1 / 3), "multiplied by the temperature"),
+    ("law_at", lambda x, t: x.softmax(-1) / t if t else torch.zeros(3), "not the logits"),
+    ("law_at", lambda x, t: (x / t).softmax(-1), "divides by zero"),
+]
+
+
+@pytest.mark.parametrize("name, wrong, named", WRONG, ids=[f"{n}: {w}" for n, _, w in WRONG])
+def test_a_wrong_answer_is_told_by_its_likely_mistake(name, wrong, named, capsys):
+    assert CHECKERS[name](wrong) is False
+    out = capsys.readouterr().out
+    assert named in out and "yours" in out and "expected" in out, out
+
+
+def test_three_wrong_answers_of_each_are_told_apart():
+    named = {name: {w for n, _, w in WRONG if n == name} for name in CHECKERS}
+    named["tokens_per_pass"].add("added up")  # below
+    assert all(len(found) >= 3 for found in named.values())
+
+
+def test_the_sum_instead_of_the_mean_is_told(capsys):
+    # one round cannot tell a sum from a mean: the second case can
+    assert checks.check_tokens_per_pass(lambda rs: float(sum(r.accepted + 1 for r in rs))) is False
+    assert "added up" in capsys.readouterr().out
+
+
+def test_answers_are_kept_and_a_question_mark_overwrites_nothing(tmp_path, capsys):
+    checks.keep_answers("TF?TF?TF?T", tmp_path)
+    checks.keep_answers("????????F?", tmp_path)
+    assert checks.kept_answers(tmp_path) == dict(zip(["1", "2", "4", "5", "7", "8", "10", "9"], "TFTFTFTF", strict=True))
+    checks.keep_answers("TRUE", tmp_path)
+    assert "Write 10 letters" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    checks.keep_answers("TTTTTTTTTT", tmp_path / "file")  # not a folder: one line, no traceback
+    assert "could not be written" in capsys.readouterr().out

@@ -6,9 +6,16 @@ scored model": `feed(ids) -> logits`, `rollback(length)`, `length`, `max_length`
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import torch
+
+
+@functools.cache
+def _parameters(kind: type) -> frozenset[str]:
+    """The argument names of a model class's forward."""
+    return frozenset(inspect.signature(kind.forward).parameters)
 
 
 class CachedModel:
@@ -23,7 +30,7 @@ class CachedModel:
         from transformers import DynamicCache
 
         config = model.config.get_text_config()
-        parameters = inspect.signature(model.forward).parameters
+        parameters = _parameters(type(model))
         # transformers 5.24 renamed the argument and warns about the old name; before it, only the old one exists.
         self._name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
         if self._name is None or getattr(model, "_is_stateful", False):
@@ -38,6 +45,10 @@ class CachedModel:
         self._keeps = "logits_to_keep" in parameters
         # A model that declares a padding token would warn without a mask, so it gets one; others are spared the cost.
         self._mask = config.pad_token_id is not None
+
+    def fresh(self) -> CachedModel:
+        """The same model with an empty cache: target and draft of one text may be the same model."""
+        return CachedModel(self.model)
 
     def require_rollback(self, longest: int) -> None:
         """Raise ValueError if a text of `longest` tokens could not be rolled back."""

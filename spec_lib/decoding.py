@@ -228,10 +228,9 @@ class _Job:
             raise ValueError(f"draft_sampling must be a spec_lib.Sampling, got {self.draft_sampling!r}")
         self.max_new_tokens, self.stop_reason = max_new_tokens, "length"
         self.drafter = as_drafter(draft, self.target.vocab)
-        models = [target, getattr(self.drafter, "model", None)]
-        self.training = _training(models)
-        for model in models:
-            scored = as_scored(model) if isinstance(model, torch.nn.Module) else model
+        model = getattr(self.drafter, "model", None)
+        self.training = _training([target, model])
+        for scored in (self.target, as_scored(model) if isinstance(model, torch.nn.Module) else model):
             if isinstance(scored, CachedModel):
                 scored.require_rollback(self.ids.shape[1] + max_new_tokens)
                 if scored.device != self.target.device:
@@ -337,6 +336,7 @@ def _fit(q: torch.Tensor | None, x: torch.Tensor, p: torch.Tensor) -> torch.Tens
 
 def _training(models) -> list[torch.nn.Module]:
     """The modules that are in training mode, found once and not once a round."""
+    models = [model.model if isinstance(model, CachedModel) else model for model in models]
     return [m for model in models if isinstance(model, torch.nn.Module) for m in model.modules() if m.training]
 
 

@@ -56,7 +56,7 @@ def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifo
     n = accepted.long().cumprod(0).sum()  # accepted before the first rejection
     p_n = p.index_select(0, n.view(1)).squeeze(0)  # p[n], without asking the device for n
     q_n = q.index_select(0, n.view(1).clamp(max=k - 1)).squeeze(0)
-    return n, residual(p_n, q_n * (n < k))  # no draft beyond the last: q = 0 there, and the residual is p itself
+    return n, torch.where(n < k, residual(p_n, q_n), p_n)  # rejected: what q left over; else the bonus token's law
 
 
 RULES = {"google": verify_google, "deepmind": verify_deepmind}

@@ -1,0 +1,91 @@
+"""The whole loop is exact: every branch of `speculative_rounds`, replayed through real caches with its exact weight.
+
+No sampling, so no tolerance beyond the rounding of cached against uncached passes in float64.  Real models, tiny ones:
+a wrong cache changes their laws.  The largest sizes run under one rule each, for time.
+"""
+
+from __future__ import annotations
+
+import checks_of_samplers as checks
+import exact
+import pytest
+import torch
+
+import spec_lib as sl
+from spec_lib.verification import RULES
+
+# vocabulary, gamma, budget, rules, paths.  The paths are counted: a branch lost would be a law not looked at.
+SIZES = [
+    (3, 1, 5, ("google", "deepmind"), 1011),
+    (3, 2, 4, ("google", "deepmind"), 981),
+    (2, 2, 7, ("google",), 2784),
+    (2, 3, 6, ("deepmind",), 3680),
+]
+
+
+@pytest.mark.parametrize(
+    ("vocab", "gamma", "budget", "rule", "paths"), [(*size, r, n) for *size, rules, n in SIZES for r in rules]
+)
+def test_law(vocab: int, gamma: int, budget: int, rule: str, paths: int):
+    """Without an end of text."""
+    assert checks.check_loop_law(vocab, gamma, budget, rule) == paths
+
+
+@pytest.mark.parametrize(
+    ("vocab", "gamma", "budget", "eos", "paths"),
+    [(3, 1, 5, 2, 129), (3, 2, 4, 2, 103), (2, 2, 7, 1, 24), (2, 3, 6, 1, 32), (3, 2, 4, [2, 0], None)],
+)
+@pytest.mark.parametrize("rule", RULES)
+def test_law_with_eos(vocab: int, gamma: int, budget: int, eos, paths: int | None, rule: str):
+    """With one, or two, that end the text wherever in a round they fall."""
+    found = checks.check_loop_law(vocab, gamma, budget, rule, eos)
+    assert paths in (None, found)
+
+
+SETTINGS = {
+    "temperature": (sl.Sampling(0.6), None),
+    "greedy": (sl.Sampling(0), None),
+    "top_k": (sl.Sampling(top_k=2), None),
+    "top_p": (sl.Sampling(1.3, top_p=0.7), None),
+    "draft warmer": (sl.Sampling(0.7), sl.Sampling(1.6)),
+    "draft greedy": (None, sl.Sampling(0)),
+    "draft top_k": (None, sl.Sampling(top_k=2)),
+    "disjoint filters": (sl.Sampling(top_k=1), sl.Sampling(2.0, top_p=0.9)),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_law_with_settings(name: str, rule: str):
+    """With temperature, top-k and top-p, the draft's own too."""
+    own, drafts = SETTINGS[name]
+    checks.check_loop_law(3, 1, 4, rule, sampling=own, draft_sampling=drafts)
+
+
+def test_power():
+    """The models would show a fault: they differ, and an earlier token moves what comes next."""
+    for vocab in (2, 3):
+        target, draft = exact.small_pair(vocab)
+        gap, moves = checks.power(target, draft, vocab, 5)
+        assert 0.3 <= gap <= 0.7 and min(moves) > 0.02, f"{vocab} tokens: TV {gap}, moved by {moves}"
+
+
+def test_remembered_passes_are_the_same():
+    """Remembering forward passes changes no law by a single bit, and fresh models give the same paths."""
+    laws = []
+    for make in (lambda m: m, exact.remembering):
+        kwargs = {"vocab": 2, "width": 8, "context": 16, "initializer_range": 0.6}
+        target, draft = (make(exact.tiny_gpt2(seed, **kwargs).double()) for seed in (0, 1))
+        laws.append(exact.loop_law(target, draft, [1, 0, 1], 4, RULES["google"], gamma=2))
+    assert laws[0] == laws[1]
+
+
+def test_new_caches_each_time():
+    """The enumeration empties its caches between paths; a new pair of caches for each text is no different."""
+    target, draft = exact.small_pair(2)
+    scored = sl.CachedModel(target), sl.CachedModel(draft)
+    for seed in range(5):
+        options = {"gamma": 2, "generator": seed}
+        fresh = sl.speculative(target, draft, torch.tensor([[1, 0, 1]]), 9, **options)
+        again = sl.speculative(*scored, torch.tensor([[1, 0, 1]]), 9, **options)
+        assert fresh.tokens.tolist() == again.tokens.tolist()

@@ -126,4 +126,6 @@ def as_scored(model):
     if hasattr(model, "feed") and hasattr(model, "rollback"):
         model.rollback(0)
         return model
+    if not hasattr(model, "config"):
+        raise ValueError(f"target must be a transformers model or a scored model, got {model!r}")
     return CachedModel(model)

@@ -102,4 +102,8 @@ class ModelSession:
 
 def as_drafter(draft, vocab: int):
     """A drafter as it is; a model as a `ModelDrafter` fitted to the target's width."""
-    return draft if hasattr(draft, "start") else ModelDrafter(draft, vocab)
+    if hasattr(draft, "start"):
+        return draft
+    if not (isinstance(draft, torch.nn.Module) or hasattr(draft, "feed")):
+        raise ValueError(f"draft must be a transformers model, a scored model or a drafter, got {draft!r}")
+    return ModelDrafter(draft, vocab)

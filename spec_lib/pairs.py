@@ -13,6 +13,13 @@ import torch
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
 CLASS_PAIR = ("openai-community/gpt2-large", "distilbert/distilgpt2")
+# The commits of the hub on which the course was written; other models load at their newest.
+REVISIONS = {
+    "openai-community/gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+    "openai-community/gpt2-large": "32b71b12589c2f8d625668d2335a01cac3249519",
+    "openai-community/gpt2-xl": "15ea56dee5df4983c59b2538573817e1667135e2",
+    "distilbert/distilgpt2": "2290a62682d06624634c1f46a6ad5be0f47f38aa",
+}
 # What a model does well depends on what it read, so each pair brings its own prompts.
 TINY_PROMPTS = {
     "predictable": "Once upon a time there was a king who had three",
@@ -115,17 +122,33 @@ def load_pair(
         choice = os.environ.get("SPEC_PAIR", "").strip()
         if choice:
             target, _, draft = (part.strip() or None for part in choice.partition(","))
+            if target is None or (draft and "," in draft):
+                raise ValueError(f'SPEC_PAIR must be "tiny", "tiny,DRAFT" or "TARGET,DRAFT", got {choice!r}.')
         else:
             return _default_pair(device, dtype)
     check_choice(target, draft)
-    if isinstance(dtype, str):
-        if not isinstance(getattr(torch, dtype, None), torch.dtype):
-            raise ValueError(f"there is no torch dtype {dtype!r}: use float32, bfloat16 or float16.")
-        dtype = getattr(torch, dtype)
-    dtype = dtype or torch.float32
+    given = torch.float32 if dtype is None else dtype
+    dtype = getattr(torch, given, None) if isinstance(given, str) else given
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"dtype {given!r} is not one that models can have: use float32, bfloat16 or float16.")
     if target == "tiny":
-        return _tiny_pair(draft or "medium", torch.device(device or "cpu"), dtype)
-    return _hub_pair(target, draft, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
+        return _tiny_pair(draft or "medium", _device(device or "cpu"), dtype)
+    return _hub_pair(target, draft, _device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
+
+
+def _device(name: str | torch.device) -> torch.device:
+    """The device, if this machine has it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"there is no device {name!r}: use cuda, mps or cpu.") from None
+    if (
+        device.type == "cuda"
+        and (device.index or 0) >= max(1, torch.cuda.device_count())
+        or (device.type != "cpu" and not getattr(torch, device.type).is_available())
+    ):
+        raise ValueError(f"this machine has no {device}: leave the device out, or use cpu.")
+    return device
 
 
 def check_choice(target: str | None, draft: str | None) -> None:
@@ -141,7 +164,7 @@ def check_choice(target: str | None, draft: str | None) -> None:
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     for name in (target, draft):
-        if Path(name).expanduser().is_dir():
+        if name and Path(name).expanduser().is_dir():
             continue
         try:
             validate_repo_id(name)

@@ -53,8 +53,9 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
         one = 1 + 0 * top  # 1, or NaN where the row holds one
         return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), one)
     if sampling.temperature != 1:
-        # The maximum is taken off first, so that a tiny temperature gives 0 and -large, never inf - inf.
-        x = (x - top) / max(sampling.temperature, 1e-30)
+        # The maximum is taken off first, so that a tiny temperature gives 0 and -large, never inf - inf;
+        # both ends are kept within what float32 can hold.
+        x = (x - top) / min(max(sampling.temperature, 1e-30), 1e30)
     p = x.softmax(-1)
     if sampling.top_k and sampling.top_k < p.shape[-1]:
         values, indices = p.topk(sampling.top_k)  # exactly k, also where several tie for the last place

@@ -121,7 +121,8 @@ def test_the_sum_instead_of_the_mean_is_told(capsys):
 def test_answers_are_kept_and_a_question_mark_overwrites_nothing(tmp_path, capsys):
     checks.keep_answers("TF?TF?TF?T", tmp_path)
     checks.keep_answers("????????F?", tmp_path)
-    assert checks.kept_answers(tmp_path) == dict(zip(["1", "2", "4", "5", "7", "8", "10", "9"], "TFTFTFTF", strict=True))
+    kept = "".join(checks.kept_answers(tmp_path).get(str(i), "-") for i in range(1, 11))
+    assert kept == "TF-TF-TFFT"
     checks.keep_answers("TRUE", tmp_path)
     assert "Write 10 letters" in capsys.readouterr().out
     (tmp_path / "file").write_text("")

@@ -304,17 +304,20 @@ def train_drafts(target, ids: torch.Tensor, written: torch.Tensor, minutes: floa
     """Distil all drafts at once, so that the target scores each batch once for the three."""
     drafts = {name: new_model(name) for name in DRAFTS}
     opts = {name: optimizers(drafts[name]) for name in DRAFTS}
-    windows = Windows(ids, seed=2)
-    state = {"windows": windows, **drafts}
+    windows, long_windows = Windows(ids, seed=2), Windows(ids, seed=3)
+    state = {"windows": windows, "long_windows": long_windows, **drafts}
     state |= {f"{n}-{i}": o for n in DRAFTS for i, o in enumerate(opts[n])}
     stage = Stage("drafts", minutes, out, state)
     mean: dict[str, float] = {}
     for share in stage:
-        rows = BATCH // WINDOW
-        own = written[torch.randint(0, len(written), (rows * 5 // 8,)), :-1]
-        batch = torch.cat([windows.take(rows - len(own), WINDOW)[:, :-1], own])
-        first = random.choice((0, 0, random.randrange(CONTEXT - WINDOW + 1)))  # most drafts are asked early on
-        position = torch.arange(first, first + WINDOW)[None]
+        if share > 0.6 and stage.steps % 3 == 0:  # the whole context, so that guesses hold far into a text
+            batch, first = long_windows.take(BATCH // CONTEXT, CONTEXT)[:, :-1], 0
+        else:
+            rows = BATCH // WINDOW
+            own = written[torch.randint(0, len(written), (rows * 5 // 8,)), :-1]
+            batch = torch.cat([windows.take(rows - len(own), WINDOW)[:, :-1], own])
+            first = random.choice((0, 0, random.randrange(CONTEXT - WINDOW + 1)))  # most are asked early on
+        position = torch.arange(first, first + batch.shape[1])[None]
         with torch.no_grad():
             log_p = target(input_ids=batch, position_ids=position, use_cache=False).logits.log_softmax(-1)
             p = log_p.exp()

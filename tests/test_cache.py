@@ -1,0 +1,183 @@
+"""The key-value cache: fed, cut back, and as quiet as promised."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import tiny_gpt2
+
+from spec_lib import CachedModel, TableModel
+from spec_lib.cache import as_scored
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = torch.tensor([3, 14, 15, 92, 65, 35, 89, 79, 32, 38])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_gpt2(2, vocab=97, layers=2)
+
+
+@torch.no_grad()
+def uncached(model, ids: torch.Tensor) -> torch.Tensor:
+    return model(input_ids=ids[None], use_cache=False).logits[0]
+
+
+@torch.no_grad()
+def test_fed_in_pieces_equals_uncached(model):
+    whole = uncached(model, TEXT)
+    for cuts in ([10], [1] * 10, [6, 1, 3], [9, 1]):
+        cached, parts = CachedModel(model), []
+        for piece in TEXT.split(cuts):
+            parts.append(cached.feed(piece))
+        torch.testing.assert_close(torch.cat(parts), whole, atol=1e-5, rtol=0)
+        assert cached.length == cached.fed == 10
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("length", [6, 5, 4, 1, 0])
+def test_rollback(model, length):
+    cached = CachedModel(model)
+    cached.feed(TEXT[:6])
+    cached.rollback(length)
+    assert cached.length == length
+    assert cached.cache.get_seq_length() == length
+    new = torch.tensor([7])
+    logits = cached.feed(new)
+    expected = uncached(model, torch.cat([TEXT[:length], new]))[-1:]
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    assert cached.length == length + 1
+    assert cached.fed == 7
+
+
+@torch.no_grad()
+def test_the_rollback_test_has_power(model):
+    # A cache that kept one token too many moves the logits by far more than the tolerance above.
+    new = torch.tensor([7])
+    right = uncached(model, torch.cat([TEXT[:5], new]))[-1]
+    wrong = uncached(model, torch.cat([TEXT[:6], new]))[-1]
+    assert (right - wrong).abs().max() > 0.05
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [lambda m: CachedModel(m), lambda m: TableModel(torch.full((97, 97), 1 / 97))])
+@pytest.mark.parametrize("length", [7, 100, -1])
+def test_a_length_never_reached_is_refused_and_nothing_is_lost(model, make, length):
+    scored = make(model)
+    scored.feed(TEXT[:6])
+    with pytest.raises(ValueError, match=f"roll back to {length} .* holds 6"):
+        scored.rollback(length)
+    assert scored.length == 6
+
+
+@torch.no_grad()
+def test_rolled_back_again_and_again(model):
+    cached, text = CachedModel(model), TEXT[:4]
+    cached.feed(text)
+    generator = torch.Generator().manual_seed(0)
+    for i in range(12):
+        block = torch.randint(97, (4,), generator=generator)
+        cached.feed(block)
+        keep = i % 5  # of the four: none, some, all
+        text = torch.cat([text, block[: min(keep, 4)]])
+        cached.rollback(len(text))
+    logits = cached.feed(TEXT[:1])
+    torch.testing.assert_close(logits, uncached(model, torch.cat([text, TEXT[:1]]))[-1:], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_feed_keep(model):
+    whole = uncached(model, TEXT)
+    for keep in (1, 2, 10):
+        logits = CachedModel(model).feed(TEXT, keep)
+        assert logits.shape == (keep, 97)
+        torch.testing.assert_close(logits, whole[-keep:], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_only_the_kept_positions_are_scored(model):
+    # The prompt needs its last row only: on a real vocabulary the others would be 200 MB for a long prompt.
+    shapes = []
+    hook = model.lm_head.register_forward_hook(lambda module, args, out: shapes.append(out.shape[1]))
+    try:
+        CachedModel(model).feed(TEXT, 1)
+    finally:
+        hook.remove()
+    assert shapes == [1]
+
+
+def test_what_a_cached_model_says_of_itself(model):
+    cached = CachedModel(model)
+    assert (cached.length, cached.fed, cached.max_length, cached.vocab) == (0, 0, 64, 97)
+    assert cached.device == torch.device("cpu")
+
+
+@torch.no_grad()
+def test_two_caches_of_one_model_do_not_meet(model):
+    a, b = CachedModel(model), CachedModel(model)
+    a.feed(TEXT)
+    first = b.feed(TEXT[:3])
+    torch.testing.assert_close(first, uncached(model, TEXT[:3]), atol=1e-5, rtol=0)
+
+
+def test_as_scored_starts_empty(model):
+    assert as_scored(model).length == 0
+    table = TableModel(torch.eye(4))
+    table.feed(torch.tensor([1, 2]))
+    fresh = as_scored(table)
+    assert fresh is not table
+    assert (fresh.length, fresh.fed, table.length) == (0, 0, 2)
+
+
+# --- a table of laws -------------------------------------------------------------------------------
+
+
+def test_table_model():
+    laws = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    before = laws.clone()
+    table = TableModel(laws, max_length=9)
+    ids = torch.tensor([2, 0, 1])
+    logits = table.feed(ids)
+    assert logits.dtype == torch.float64
+    assert torch.equal(logits.exp(), laws[ids])
+    assert (table.length, table.fed, table.max_length, table.vocab) == (3, 3, 9, 3)
+    assert torch.equal(table.feed(ids, keep=2).exp(), laws[ids[-2:]])
+    table.rollback(6)
+    table.rollback(2)
+    assert (table.length, table.fed) == (2, 6)
+    assert torch.equal(table.feed(torch.tensor([1])).exp(), laws[1:2])
+    assert torch.equal(laws, before)
+    assert table.fresh().max_length == 9
+
+
+# --- silence ---------------------------------------------------------------------------------------
+
+SCRIPT = """
+    import sys, warnings
+    sys.path[:0] = [{root!r}, {tests!r}]
+    import torch, transformers
+    from conftest import tiny_gpt2
+    import spec_lib as sl
+    warnings.simplefilter("error")  # not before the imports: what other packages warn about there is not ours
+    for config in ({{}}, {{"pad_token_id": 5, "eos_token_id": 6, "bos_token_id": 6}}):
+        target, draft = tiny_gpt2(0, layers=2, **config), tiny_gpt2(1, **config)
+        ids = torch.tensor([[7, 8, 9, 5]])  # ends with what the second configuration calls padding
+        for sampling in (sl.Sampling(0), sl.Sampling(0.8, 5, 0.9)):
+            sl.autoregressive(target, ids, 8, sampling, generator=0)
+            for rule in ("google", "deepmind"):
+                g = sl.speculative(target, draft, ids, 8, rule=rule, sampling=sampling, generator=0, trace=True)
+                assert len(g.tokens) == 8
+    print("done")
+"""
+
+
+def test_not_a_byte_on_stderr():
+    # In another process: a log line or warning that appears once only, or at import, would be missed here.
+    script = textwrap.dedent(SCRIPT).format(root=str(ROOT), tests=str(ROOT / "tests"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.stderr == ""
+    assert done.stdout == "done\n"
+    assert done.returncode == 0

@@ -1,6 +1,6 @@
 """A benchmark, not a test: this loop beside transformers' assisted generation, on the embedded pair.
 
-    python tests/bench_assisted.py [--gamma 4] [--texts 40]
+    python -m tests.bench_assisted [--gamma 4] [--texts 40]
 
 Both use the same models, gamma, temperature 1 and no filter.  The two draw different texts, so what is compared is
 the time per target pass (and the tokens per second over all texts), texts alternating within one run.  It also

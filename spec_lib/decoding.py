@@ -265,8 +265,7 @@ class _Job:
     def _round(self, session, last: torch.Tensor, size: int, left: int, number: int) -> tuple[Round, torch.Tensor]:
         """Draft, score, judge, roll back.  last: (1,), the text's last token; size: tokens in the text."""
         target, k = self.target, min(self.gamma, left - 1)
-        if target.max_length is not None:
-            k = min(k, target.max_length - size)  # the pass feeds positions size - 1 ... size - 1 + k
+        # The pass feeds positions up to size - 1 + k, at most the last one that `_check` found room for.
         before = (target.length, _length(session))
 
         draft = session.propose(k)

@@ -66,7 +66,8 @@ class Round:
 
 @dataclass
 class Generation:
-    """A finished text.  tokens: (new,) int64 on the CPU.  ids: (1, prompt + new) on the prompt's device.
+    """A finished text.  tokens: (new,) int64 on the CPU.  ids: (1, prompt + new) on the prompt's device, without
+    the padding that an attention mask hid.
     rounds: [] for autoregressive.  stop_reason: "eos" | "length"."""
 
     tokens: torch.Tensor
@@ -365,7 +366,7 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ValueError(f"max_new_tokens must be a whole number of at least 0, got {max_new_tokens!r}")
     if isinstance(ids, list):
-        ids = torch.tensor(ids, dtype=torch.int64 if not ids else None)
+        ids = torch.tensor(ids, dtype=None if ids else torch.int64)
     if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         got = ids.dtype if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(f"ids must be a tensor of token ids, (1, length) as pair.encode returns it, got {got}")
@@ -374,6 +375,8 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     if ids.ndim != 2 or ids.shape[0] != 1:
         raise ValueError(f"the batch size must be 1, one prompt of shape (1, length); got shape {tuple(ids.shape)}")
     if mask is not None:
+        mask = torch.as_tensor(mask)
+        mask = mask[None] if mask.ndim == 1 else mask
         if mask.shape != ids.shape:
             raise ValueError(f"attention_mask {tuple(mask.shape)} does not fit ids {tuple(ids.shape)}")
         keep = int((mask[0] != 0).sum())

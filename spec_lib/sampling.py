@@ -73,13 +73,14 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
     p: (vocab,) floating; u: 0-d uniform in [0, 1).  Returns (1,) int64 on p's device.
 
-    A token of probability 0 is never drawn: its cumulative sum equals its predecessor's (or 0, and u >= 0).  Past
-    the last token neither: u is at most 1 - 2^-24, and u * total rounds below total.  `torch.multinomial` would do
-    the same in about ten times the time, and on a GPU turns a NaN into a failed device.  Notebook 01.
+    A token of probability 0 is never drawn, nor does u ever lie past the last token: u is at most 1 - 2^-24, and
+    u * total rounds below total.  A law with NaNs gives token 0; the loops report those by name.
+    `torch.multinomial` would take several times as long, and on a GPU turns a NaN into a failed device.
+    Notebook 01.
     """
-    total = p.cumsum(-1)
-    x = torch.searchsorted(total, (u.to(p.dtype) * total[-1]).view(1), right=True)
-    return x.clamp_(max=p.shape[-1] - 1)  # only NaNs reach past the end; the loop reports those by name
+    # A GPU adds in parallel, so that a sum may pass its predecessor's by rounding although p is 0: hence the mask.
+    total = p.cumsum(-1).masked_fill_(p == 0, 0)
+    return (total > u.to(p.dtype) * total.max()).int().argmax(-1, keepdim=True)  # argmax takes the first of equals
 
 
 class Source:

@@ -615,7 +615,7 @@ def test_left_padding_with_its_mask_changes_nothing(padded, pair, rule):
     for target, draft in (padded, pair):  # with and without a declared padding token
         text = plain_greedy(target, ids, 12)
         left = torch.cat([torch.zeros(1, 3, dtype=torch.int64), ids], 1)
-        for m in (mask, mask.bool(), mask.float()):
+        for m in (mask, mask.bool(), mask.float(), mask[0], mask.tolist()):
             g = speculative(target, draft, left, 12, rule=rule, sampling=GREEDY, attention_mask=m)
             assert g.tokens.tolist() == text
         assert autoregressive(target, left, 12, GREEDY, attention_mask=mask).tokens.tolist() == text

@@ -290,6 +290,21 @@ def test_tokens_without_probability_are_never_drawn():
             assert p[draw(p, u)] > 0
 
 
+@pytest.mark.parametrize(
+    ("p", "sums", "u", "token"),
+    [
+        ([0.5, 0.0, 0.5], [0.5, 0.5 + 2**-23, 1.0], 0.5, 2),
+        ([0.0, 0.5, 0.5], [2**-40, 0.5, 1.0], 0.0, 1),
+        ([0.25, 0.75, 0.0], [0.25, 1.0, 1.0 + 2**-22], LARGEST, 1),
+        ([0.25, 0.5, 0.25], [0.25, 0.75 + 2**-23, 0.75], 0.8, 1),  # not even in order: some token, never an error
+    ],
+)
+def test_sums_made_in_parallel_never_draw_a_token_without_probability(p, sums, u, token, monkeypatch):
+    """A GPU's cumulative sum may be off by a rounding where p is 0; here such sums are put in its place."""
+    monkeypatch.setattr(torch.Tensor, "cumsum", lambda self, dim: torch.tensor(sums))
+    assert int(draw(torch.tensor(p), torch.tensor(u))) == token
+
+
 def test_draws_agree_with_the_law():
     p = torch.tensor([0.02, 0.5, 0.0, 0.18, 0.3])
     source, n = Source(11), 20_000

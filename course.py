@@ -5,12 +5,14 @@ python3 course.py                     set up .venv, write a text speculatively, 
 python3 course.py test [ARGUMENT...]  set up .venv, then lint and run every test, notebooks included
                                       (arguments go to pytest; a path among them replaces the default ones)
 python3 course.py stamp [OWNER/REPO]  write Colab badges, set-up cells and navigation into the notebooks and the
-                                      README, for the repository named here or in pyproject.toml
+                                      README, for the repository named here or in pyproject.toml, and the README's
+                                      pictures out of the notebooks
 python3 course.py stamp --check       only say which files have drifted (exit code 1 if any has)
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.util
 import json
@@ -232,7 +234,7 @@ def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
     def badge(file: Path) -> str:
         return f"[![Open in Colab]({COLAB}/assets/colab-badge.svg)]({in_colab(file)})"
 
-    new_texts, rows = {}, []
+    new_texts, rows, shown = {}, [], []
     for i, (file, book) in enumerate(zip(files, books, strict=True)):
         before = json.dumps(book)
         fill(book["cells"][0], "badge", badge(file), file.name)
@@ -250,16 +252,37 @@ def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
             text = json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True, separators=(",", ": "))
             new_texts[file] = text + "\n"
         rows.append(f"| [{titles[i]}](notebooks/{file.name}) | {badge(file)} |\n")
+        for path, alternative, png in pictures(file, book):
+            shown.append(f"![{alternative}]({path})")
+            if not (root / path).exists() or (root / path).read_bytes() != png:
+                new_texts[root / path] = png
 
     readme = root / "README.md"
     old = readme.read_text("utf-8")
     new = between(old, "badges", "| Notebook | In the browser |\n|---|---|\n" + "".join(rows).rstrip(), "README.md")
+    new = between(new, "pictures", "\n\n".join(shown), "README.md")
     if new != old:
         new_texts[readme] = new
     for file, text in new_texts.items():  # only now, when nothing is left to complain about
         if not check:
             write(file, text)
     return [file.relative_to(root).as_posix() for file in new_texts]
+
+
+def pictures(file: Path, book: dict) -> list[tuple[str, str, bytes]]:
+    """The figures that the README shows, as (path, alternative text, PNG), from the notebook's own stored outputs.
+
+    A code cell asks for it with the metadata "picture": "what is to be seen in it".
+    """
+    found = []
+    for cell in book["cells"]:
+        if alternative := cell["metadata"].get("picture"):
+            images = [o["data"]["image/png"] for o in cell["outputs"] if "image/png" in o.get("data", {})]
+            if not images:
+                raise Stop(f"{file.name} has a cell for the README without a stored figure: run the notebook first.")
+            number = f"_{len(found) + 1}" if found else ""
+            found.append((f"notebooks/pictures/{file.stem}{number}.png", alternative, base64.b64decode(images[0])))
+    return found
 
 
 def read(file: Path) -> dict:
@@ -269,8 +292,9 @@ def read(file: Path) -> dict:
         raise Stop(f"{file.name} is not a notebook (its JSON cannot be read).") from None
 
 
-def write(file: Path, text: str) -> None:
-    file.write_bytes(text.encode("utf-8"))
+def write(file: Path, content: str | bytes) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def title(file: Path, book: dict) -> str:

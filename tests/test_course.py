@@ -59,6 +59,28 @@ def test_drift_in_a_notebook_is_named_and_mended(copy, found):
     assert texts(copy) == before
 
 
+def test_the_readmes_pictures_are_the_notebooks_own(copy):
+    course.stamp(copy)
+    images = sorted((copy / "notebooks" / "pictures").glob("*.png"))
+    assert len(images) >= 2 and all(i.read_bytes().startswith(b"\x89PNG") for i in images)
+    assert all(f"](notebooks/pictures/{image.name})" in (copy / "README.md").read_text("utf-8") for image in images)
+    images[0].write_bytes(b"an older figure")
+    assert course.stamp(copy, check=True) == [f"notebooks/pictures/{images[0].name}"]
+    course.stamp(copy)
+    assert images[0].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_was_never_drawn_is_refused(copy):
+    file = course.notebooks(copy)[0]
+    book = json.loads(file.read_text("utf-8"))
+    for cell in book["cells"]:
+        if "picture" in cell["metadata"]:
+            cell["outputs"] = []
+    file.write_text(json.dumps(book), "utf-8")
+    with pytest.raises(course.Stop, match="run the notebook first"):
+        course.stamp(copy)
+
+
 def test_drift_in_the_readme_is_named(copy):
     readme = copy / "README.md"
     readme.write_text(readme.read_text("utf-8").replace("colab-badge.svg", "old.svg"), "utf-8")

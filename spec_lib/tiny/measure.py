@@ -3,13 +3,17 @@
     python -m spec_lib.tiny.measure stories.txt --pair my_pair
 
 The file must be the one that the pair was trained on: the held-out stories are found by their place in it.
-Times are of one machine in one run; the two loops alternate, and only their ratio travels.
+Acceptance is counted by several processes at once; then, alone, times are taken.  They are of one machine in one
+run; the two loops alternate, and only their ratio travels.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -19,7 +23,7 @@ import torch
 from .. import Sampling, autoregressive, speculative, summarize, walltime_improvement
 from ..cache import CachedModel
 from ..pairs import TINY, _quietly
-from .train import DRAFTS, SHAPES, held_out_loss, read_stories, split, to_ids
+from .train import DRAFTS, SHAPES, held_out_loss, in_a_row, plain_half, read_stories, split, to_ids
 
 PROMPTS, PROMPT, NEW, GAMMA = 200, 32, 64, 4
 
@@ -36,11 +40,13 @@ def prompts_from(held: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [held[i * step : i * step + PROMPT][None] for i in range(count)]
 
 
-def acceptance(target, draft, prompts: list[torch.Tensor], temperature: float):
-    """The summary of all rounds over all prompts, gamma 4."""
+def acceptance(folder: Path, draft: str, prompts: list[torch.Tensor], temperature: float):
+    """The summary of all rounds over all prompts, gamma 4; runs in a process of its own."""
+    torch.set_num_threads(1)
+    target, model = (_quietly(folder / name).eval() for name in ("target", draft))
     rounds = []
     for i, ids in enumerate(prompts):
-        g = speculative(target, draft, ids, NEW, gamma=GAMMA, sampling=Sampling(temperature), generator=i, trace=True)
+        g = speculative(target, model, ids, NEW, gamma=GAMMA, sampling=Sampling(temperature), generator=i, trace=True)
         for r in g.rounds:
             r.p = r.q = None  # 200 texts of laws would fill the memory
         rounds += g.rounds
@@ -52,14 +58,42 @@ def pass_costs(target, ids: torch.Tensor, counts=(1, 2, 3, 4, 5, 6, 7, 9)) -> di
     """v(n): median seconds of a target pass over n tokens behind 64 others."""
     cached = CachedModel(target)
     cached.feed(ids[0, :64])
-    found = {}
-    for n in counts:
-        times = []
-        for _ in range(40):
-            times.append(seconds(lambda n=n: cached.feed(ids[0, 64 : 64 + n])))
+    times: dict[int, list[float]] = {n: [] for n in counts}
+    for _ in range(40):
+        for n in counts:  # in turn, so that a slow spell of the machine meets them all
+            times[n].append(seconds(lambda n=n: cached.feed(ids[0, 64 : 64 + n])))
             cached.rollback(64)
-        found[n] = median(times[5:])
-    return found
+    return {n: median(values[5:]) for n, values in times.items()}
+
+
+def loop(model, number: int, ids: torch.Tensor) -> float:
+    """Seconds of the cached plain loop."""
+    return seconds(lambda: autoregressive(model, ids, NEW, generator=number))
+
+
+def speed(target, draft, texts: list[torch.Tensor], held: torch.Tensor, alpha: float, c: float) -> list[str]:
+    """v(n), and the table of the speed-up at each gamma, measured and predicted."""
+    v = pass_costs(target, held[None, :128])
+    lines = ["v(n), a target pass over n tokens in milliseconds: "]
+    lines[-1] += ", ".join(f"v({n}) = {1000 * t:.2f}" for n, t in v.items())
+    lines += ["", "Default draft, temperature 1, alternating with the cached plain loop:", ""]
+    lines += ["| gamma | times as fast | predicted from alpha, c and v | tokens a pass |", "|---|---|---|---|"]
+    gammas = range(1, 7)
+    plain, fast = {g: 0.0 for g in gammas}, {g: 0.0 for g in gammas}
+    rounds: dict[int, list] = {g: [] for g in gammas}
+    for i, ids in enumerate(texts):
+        for gamma in gammas:
+            plain[gamma] += loop(target, i, ids)
+            started = perf_counter()
+            g = speculative(target, draft, ids, NEW, gamma=gamma, generator=i)
+            fast[gamma] += perf_counter() - started
+            rounds[gamma] += g.rounds
+    for gamma in gammas:
+        predicted = walltime_improvement(alpha, gamma, c, lambda n: v[n] / v[1])
+        tokens = summarize(rounds[gamma]).tokens_per_pass
+        lines.append(f"| {gamma} | {plain[gamma] / fast[gamma]:.2f} | {predicted:.2f} | {tokens:.2f} |")
+    print("\n".join(lines), flush=True)
+    return lines
 
 
 def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
@@ -68,23 +102,26 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
 
     models = {name: _quietly(folder / name).eval() for name in ("target", *DRAFTS)}
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "target")
-    held_stories = split(read_stories(stories_file))[1]
-    held = to_ids(held_stories, tokenizer)
-    characters = sum(map(len, held_stories)) / len(held)
+    stories, held_stories = split(read_stories(stories_file))
+    everything = in_a_row(to_ids(held_stories, tokenizer))
+    held = in_a_row(plain_half(stories, held_stories, tokenizer)[1])
+    characters = len(tokenizer.decode(held)) / len(held)
     target, texts = models["target"], prompts_from(held, prompts)
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        jobs = {(name, t): pool.submit(acceptance, folder, name, texts, t) for name in DRAFTS for t in (1.0, 0.0)}
+        found = {which: job.result() for which, job in jobs.items()}
     lines = [
         f"Measured on {platform.machine()}, {torch.get_num_threads()} thread(s) set and one used, torch "
-        f"{torch.__version__}, float32; {prompts} held-out prompts of {PROMPT} tokens, {NEW} new tokens each, "
-        f"gamma {GAMMA}. alpha is accepted / (accepted + rejected); c is the draft's loop over the target's loop.",
+        f"{torch.__version__}, float32; {prompts} prompts of {PROMPT} tokens from held-out plain stories, {NEW} new "
+        f"tokens each, gamma {GAMMA}. alpha is accepted / (accepted + rejected); c is the draft's loop over the "
+        f"target's loop. Over all held-out stories, plain or not, the target loses "
+        f"{held_out_loss(target, everything):.2f} nats a token.",
         "",
         "| model | layers x width | parameters | held-out loss, nats a token (a character) | alpha, T = 1 "
         "| mean overlap, T = 1 | alpha, T = 0 | c |",
         "|---|---|---|---|---|---|---|---|",
     ]
     few = texts[: min(24, len(texts))]
-
-    def loop(model, number: int, ids: torch.Tensor) -> float:
-        return seconds(lambda: autoregressive(model, ids, NEW, generator=number))
 
     for name, model in models.items():
         loss = held_out_loss(model, held)
@@ -93,7 +130,7 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
         if name == "target":
             row += "| | | | 1 |"
         else:
-            warm, cold = (acceptance(target, model, texts, t) for t in (1.0, 0.0))
+            warm, cold = found[name, 1.0], found[name, 0.0]
             pairs = [(loop(model, i, ids), loop(target, i, ids)) for i, ids in enumerate(few)][1:]
             c = median(a / b for a, b in pairs)
             row += f"| {warm.alpha:.3f} | {warm.mean_overlap:.3f} | {cold.alpha:.3f} | {c:.3f} |"
@@ -102,24 +139,7 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
         lines.append(row)
         print(row, flush=True)
 
-    v = pass_costs(target, held[None, :128])
-    lines += ["", "v(n), a target pass over n tokens in milliseconds: "]
-    lines[-1] += ", ".join(f"v({n}) = {1000 * t:.2f}" for n, t in v.items())
-    print(lines[-1], flush=True)
-    lines += ["", "Default draft, temperature 1, alternating with the cached plain loop:", ""]
-    lines += ["| gamma | times as fast | predicted from alpha, c and v | tokens a pass |", "|---|---|---|---|"]
-    for gamma in range(1, 7):
-        plain = fast = 0.0
-        rounds = []
-        for i, ids in enumerate(texts[:60]):
-            plain += loop(target, i, ids)
-            started = perf_counter()
-            g = speculative(target, models["medium"], ids, NEW, gamma=gamma, generator=i)
-            fast += perf_counter() - started
-            rounds += g.rounds
-        predicted = walltime_improvement(alpha, gamma, cost, lambda n: v[n] / v[1])
-        lines.append(f"| {gamma} | {plain / fast:.2f} | {predicted:.2f} | {summarize(rounds).tokens_per_pass:.2f} |")
-        print(lines[-1], flush=True)
+    lines += ["", *speed(target, models["medium"], few, held, alpha, cost)]
     lines += ["", "Samples at temperature 0.7, top_p 0.9:", ""]
     for i in range(5):
         ids = torch.tensor([tokenizer("Once upon a time")["input_ids"]])

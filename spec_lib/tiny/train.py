@@ -16,7 +16,10 @@ What is unusual here, and why:
   seconds a step on a CPU without bfloat16 units; here the iteration runs in float32, all layers of one shape at
   once, in a tenth of a second.
 * **Short windows at random positions.**  Windows of 256 tokens are placed anywhere in the context of 1,024, so
-  that every position embedding is trained at a quarter of the attention's cost; windows of 1,024 come last.
+  that every position embedding is trained at a quarter of the attention's cost; windows of 1,024 come later.
+* **First everything, then the plain half, with more layers.**  A model this small cannot write like Wilde; it can
+  learn to tell a plain tale.  So it reads all stories with few layers, which is quick; then layers are added that
+  at first change nothing, and it reads on in the half of the text that is the easiest to predict.
 * **Drafts learn what they will be asked.**  Acceptance at a position is 1 - TV(p, q), on text that the *target*
   writes.  So the target first writes some, and the loss moves from Kullback-Leibler (good gradients early) to
   the total variation distance itself.
@@ -25,9 +28,12 @@ What is unusual here, and why:
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import time
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -39,15 +45,19 @@ CONTEXT = 1024
 VOCAB = 2048
 WINDOW = 256
 BATCH = 4096  # tokens a step
+DRAFT_BATCH = 1024  # distilling, each token teaches a whole law: more and smaller steps
 END = "<|endoftext|>"
 SHAPES = {  # layers, width, heads
-    "target": (12, 144, 3),
+    "young": (12, 144, 3),  # the target in its first stage
+    "target": (18, 144, 3),
     "small": (1, 32, 1),
-    "medium": (1, 128, 4),
+    "medium": (1, 160, 5),
     "large": (2, 192, 6),
 }
 DRAFTS = ("small", "medium", "large")
-MODES = {"quick": (2.5, 0.5, 1.5), "full": (66.0, 6.0, 24.0)}  # minutes: target, its own text, drafts
+PLAIN = 0.5  # the share of the text that the target ends with
+MODES = {"quick": (1.0, 1.5, 0.5, 1.5), "full": (26.0, 40.0, 5.0, 25.0)}  # minutes of each stage
+STAGES = ("YOUNG", "TARGET", "WRITING", "DRAFTS")
 
 
 # --- text -------------------------------------------------------------------------------------------------------
@@ -98,10 +108,50 @@ def train_tokenizer(stories: list[str], folder: Path):
     return PreTrainedTokenizerFast(tokenizer_file=str(file), bos_token=END, eos_token=END, model_max_length=CONTEXT)
 
 
-def to_ids(stories: list[str], tokenizer) -> torch.Tensor:
-    """All stories in a row, each behind an end-of-text token: (tokens,) int64."""
-    rows = tokenizer(stories, add_special_tokens=False, verbose=False)["input_ids"]
-    return torch.tensor([i for row in rows for i in [tokenizer.eos_token_id, *row]])
+def to_ids(stories: list[str], tokenizer) -> list[list[int]]:
+    """Each story behind an end-of-text token."""
+    return [
+        [tokenizer.eos_token_id, *row]
+        for row in tokenizer(stories, add_special_tokens=False, verbose=False)["input_ids"]
+    ]
+
+
+def in_a_row(stories: list[list[int]]) -> torch.Tensor:
+    """(tokens,) int64"""
+    return torch.tensor([i for ids in stories for i in ids])
+
+
+def plain_half(stories: list[str], held: list[str], tokenizer) -> tuple[list[list[int]], list[list[int]]]:
+    """The plainest stories that make up `PLAIN` of the text, and the held-out stories that are as plain, as ids."""
+    ids, held_ids = to_ids(stories, tokenizer), to_ids(held, tokenizer)
+    scores = plainest(ids, [len(s) for s in stories], ids)
+    left, limit = PLAIN * sum(map(len, ids)), 0.0
+    for score, row in sorted(zip(scores, ids, strict=True)):
+        limit, left = score, left - len(row)
+        if left <= 0:
+            break
+    held_scores = plainest(held_ids, [len(s) for s in held], ids)
+    chosen = [row for score, row in zip(scores, ids, strict=True) if score <= limit]
+    held_chosen = [row for score, row in zip(held_scores, held_ids, strict=True) if score <= limit]
+    return chosen, held_chosen or held_ids
+
+
+def plainest(stories: list[list[int]], characters: list[int], counted: list[list[int]]) -> list[float]:
+    """How hard each story (as ids) is to foresee from the token before: nats a character, under counts of `counted`.
+
+    A story is left out of its own counts, or the shortest ones would look the plainest.
+    """
+    single = Counter(i for ids in counted for i in ids)
+    double = Counter(pair for ids in counted for pair in pairwise(ids))
+    known, total, found = {id(ids) for ids in counted}, single.total(), []
+    for ids, length in zip(stories, characters, strict=True):
+        own = Counter(pairwise(ids)) if id(ids) in known else Counter()
+        nats = 0.0
+        for (a, b), times in Counter(pairwise(ids)).items():
+            follows = max(double[a, b] - own[a, b], 0) / max(single[a], 1)
+            nats -= times * math.log(0.7 * follows + 0.3 * (single[b] + 1) / (total + VOCAB))
+        found.append(nats / length)
+    return found
 
 
 class Windows:
@@ -190,8 +240,8 @@ def optimizers(model: torch.nn.Module, scale: float = 1.0) -> list[torch.optim.O
 
 
 def step_all(opts: list[torch.optim.Optimizer], share: float) -> None:
-    """One step at the learning rate of this share of the time: up at once, flat, then straight down to zero."""
-    factor = min(1.0, share / 0.01, (1.0 - share) / 0.6)
+    """One step at the learning rate of this share of the time: up at once, soon straight down to zero."""
+    factor = min(1.0, share / 0.01, (1.0 - share) / 0.85)
     for optimizer in opts:
         for group in optimizer.param_groups:
             group["lr"] = group["base_lr"] * max(factor, 1e-3)
@@ -243,15 +293,35 @@ class Stage:
                 self.save()
 
 
-def train_target(ids: torch.Tensor, held: torch.Tensor, minutes: float, out: Path) -> GPT2LMHeadModel:
-    model = new_model("target")
+def grow(small: GPT2LMHeadModel, name: str) -> GPT2LMHeadModel:
+    """A deeper model that computes the same: an added layer copies its neighbour but adds nothing, at first."""
+    model = new_model(name)
+    old, new = small.transformer, model.transformer
+    new.wte.load_state_dict(old.wte.state_dict())
+    new.wpe.load_state_dict(old.wpe.state_dict())
+    new.ln_f.load_state_dict(old.ln_f.state_dict())
+    for i, layer in enumerate(new.h):
+        source, last = (j * len(old.h) // len(new.h) for j in (i, i - 1))
+        layer.load_state_dict(old.h[source].state_dict())
+        if i and source == last:
+            for projection in (layer.attn.c_proj, layer.mlp.c_proj):
+                torch.nn.init.zeros_(projection.weight)
+                torch.nn.init.zeros_(projection.bias)
+    return model
+
+
+def train_target(
+    name: str, model: GPT2LMHeadModel, ids: torch.Tensor, held: torch.Tensor, minutes: float, out: Path
+) -> GPT2LMHeadModel:
     muon, adam = optimizers(model)
-    windows = Windows(ids, seed=1)
-    stage = Stage("target", minutes, out, {"model": model, "muon": muon, "adam": adam, "windows": windows})
+    windows, long_windows = Windows(ids, seed=1), Windows(ids, seed=4)
+    state = {"model": model, "muon": muon, "adam": adam, "windows": windows, "long_windows": long_windows}
+    stage = Stage(name, minutes, out, state)
     mean, seen = None, time.monotonic()
     for share in stage:
-        length = WINDOW if share < 0.8 else CONTEXT
-        batch = windows.take(BATCH // length, length)
+        long = share > 0.6 or stage.steps % 4 == 0
+        length = CONTEXT if long else WINDOW
+        batch = (long_windows if long else windows).take(BATCH // length, length)
         first = random.randrange(CONTEXT - length + 1)
         logits = model(
             input_ids=batch[:, :-1], position_ids=torch.arange(first, first + length)[None], use_cache=False
@@ -311,9 +381,9 @@ def train_drafts(target, ids: torch.Tensor, written: torch.Tensor, minutes: floa
     mean: dict[str, float] = {}
     for share in stage:
         if share > 0.6 and stage.steps % 3 == 0:  # the whole context, so that guesses hold far into a text
-            batch, first = long_windows.take(BATCH // CONTEXT, CONTEXT)[:, :-1], 0
+            batch, first = long_windows.take(DRAFT_BATCH // CONTEXT, CONTEXT)[:, :-1], 0
         else:
-            rows = BATCH // WINDOW
+            rows = DRAFT_BATCH // WINDOW
             own = written[torch.randint(0, len(written), (rows * 5 // 8,)), :-1]
             batch = torch.cat([windows.take(rows - len(own), WINDOW)[:, :-1], own])
             first = random.choice((0, 0, random.randrange(CONTEXT - WINDOW + 1)))  # most are asked early on
@@ -330,7 +400,7 @@ def train_drafts(target, ids: torch.Tensor, written: torch.Tensor, minutes: floa
                 loss = loss + (1 - variation) * (p * (log_p - log_q)).sum(-1).mean()
             loss.backward()
             step_all(opts[name], share)
-            mean[name] = distance.item() if name not in mean else 0.98 * mean[name] + 0.02 * distance.item()
+            mean[name] = distance.item() if name not in mean else 0.99 * mean[name] + 0.01 * distance.item()
         stage.note = " ".join(f"{n} {1 - v:.3f}" for n, v in mean.items())
     return {name: draft.eval() for name, draft in drafts.items()}
 
@@ -361,7 +431,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("text", type=Path, help="a UTF-8 text file; stories parted by three newlines")
     parser.add_argument("--out", type=Path, required=True, help="folder for the pair and its checkpoints")
     parser.add_argument("--mode", choices=MODES, default="full")
-    parser.add_argument("--minutes", type=float, nargs=3, metavar=("TARGET", "WRITING", "DRAFTS"))
+    parser.add_argument("--minutes", type=float, nargs=len(STAGES), metavar=STAGES)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     args = parser.parse_args(argv)
     if not args.text.is_file():
@@ -373,15 +443,16 @@ def main(argv: list[str] | None = None) -> None:
     stories, held_stories = split(read_stories(args.text))
     args.out.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(stories, args.out)
-    ids, held = to_ids(stories, tokenizer), to_ids(held_stories, tokenizer)
-    print(
-        f"{len(stories)} stories, {len(ids):,} tokens; {len(held_stories)} held out, {len(held):,} tokens", flush=True
-    )
-    target = train_target(ids, held, minutes[0], args.out)
+    ids, held = in_a_row(to_ids(stories, tokenizer)), in_a_row(to_ids(held_stories, tokenizer))
+    plain, held_plain = (in_a_row(rows) for rows in plain_half(stories, held_stories, tokenizer))
+    print(f"{len(stories)} stories, {len(ids):,} tokens, {len(plain):,} in the plain half", flush=True)
+    print(f"{len(held_stories)} held out, {len(held):,} tokens, {len(held_plain):,} as plain", flush=True)
+    young = train_target("young", new_model("young"), ids, held, minutes[0], args.out)
+    target = train_target("target", grow(young, "target"), plain, held_plain, minutes[1], args.out)
     store(target, tokenizer, args.out / "target")
-    print(f"target: held-out loss {held_out_loss(target, held):.3f} nats a token", flush=True)
-    written = write_text(target, ids, minutes[1], args.out)
-    drafts = train_drafts(target, ids, written, minutes[2], args.out)
+    print(f"target: held-out loss {held_out_loss(target, held_plain):.3f} nats a token", flush=True)
+    written = write_text(target, plain, minutes[2], args.out)
+    drafts = train_drafts(target, plain, written, minutes[3], args.out)
     for name, draft in drafts.items():
         store(draft, tokenizer, args.out / name)
     from .measure import measure

@@ -1,6 +1,6 @@
 """Speculative sampling, small enough to read: the module that the course's notebooks derive piece by piece."""
 
-from . import checks, plots
+from . import checks, plots, widgets
 from .cache import CachedModel, TableModel
 from .decoding import Generation, Round, Summary, autoregressive, speculative, speculative_rounds, summarize
 from .drafting import Draft, ModelDrafter
@@ -38,4 +38,5 @@ __all__ = [
     "verify_deepmind",
     "verify_google",
     "walltime_improvement",
+    "widgets",
 ]

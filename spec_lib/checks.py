@@ -5,6 +5,8 @@ Each tries the simplest case first and compares with an answer worked out here b
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -76,9 +78,10 @@ def _run(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, 
             continue
         print(f"Not yet: {name}\n  yours     {_show(got)}\n  expected  {_show(expected)}")
         for mistake, answer in wrong:
-            if _close(got, answer(*arguments)):
-                print(f"  It looks as if {mistake}.")
-                break
+            with contextlib.suppress(ArithmeticError, ValueError, IndexError, RuntimeError):  # undefined in this case
+                if _close(got, answer(*arguments)):
+                    print(f"  It looks as if {mistake}.")
+                    break
         return False
     print(f"Right, in all {len(cases)} cases.")
     return True
@@ -94,7 +97,7 @@ def _close(got, expected) -> bool:
     except (TypeError, ValueError, RuntimeError):
         return False
     return len(a) == len(b) and all(
-        abs(x - y) < 1e-5 or (math.isnan(x) and math.isnan(y)) for x, y in zip(a, b, strict=True)
+        x == y or abs(x - y) < 1e-5 or (math.isnan(x) and math.isnan(y)) for x, y in zip(a, b, strict=True)
     )
 
 
@@ -265,6 +268,774 @@ def check_positions(function: Callable) -> bool:
         (
             "the text does not grow: each step reads one token more than the last",
             lambda p, n, c: p * n if not c else p + n - 1,
+        ),
+    ]
+    return _run(function, cases, wrong)
+
+
+# --- notebook 03 ------------------------------------------------------------------------------------------------
+
+
+def _law(*numbers) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def _by_row(row: Callable) -> Callable:
+    """row(p, q) -> list, for plain lists, made to work on single laws and on stacks of them."""
+
+    def answer(p, q):
+        if p.dim() == 1:
+            return row(p.tolist(), q.tolist())
+        return [row(a, b) for a, b in zip(p.tolist(), q.tolist(), strict=True)]
+
+    return answer
+
+
+def check_overlap(function: Callable) -> bool:
+    """function(p, q) -> the probability that one guess from q is accepted."""
+
+    def walk(p, q):  # guess by guess, as the rule does it
+        total = 0.0
+        for a, b in zip(p.tolist(), q.tolist(), strict=True):
+            if b > 0:
+                total += b * min(1.0, a / b)
+        return total
+
+    def ratios(p, q):
+        return [min(1.0, a / b) if b else (math.nan if a == 0 else 1.0) for a, b in _both(p, q)]
+
+    p, q = _law(0.5, 0.3, 0.2), _law(0.2, 0.5, 0.3)
+    cases = [
+        ("p = .5 .3 .2, q = .2 .5 .3", (p, q), walk(p, q)),
+        ("p = q = .5 .3 .2", (p, p.clone()), 1.0),
+        ("p = .5 .5 0 and q = 0 .5 .5", (_law(0.5, 0.5, 0), _law(0, 0.5, 0.5)), 0.5),
+        ("a token with both laws at 0: p = .6 .4 0, q = .1 .9 0", (_law(0.6, 0.4, 0), _law(0.1, 0.9, 0)), 0.5),
+        ("no token in common", (_law(1, 0), _law(0, 1)), 0.0),
+    ]
+    wrong = [
+        (
+            "the ratio was taken of two zeros (0/0 is NaN), which min(p, q) avoids",
+            lambda p, q: sum(b * r for r, (_, b) in zip(ratios(p, q), _both(p, q), strict=True)),
+        ),
+        ("this is the chance that the guess is rejected", lambda p, q: 1 - walk(p, q)),
+        (
+            "the sum of the differences was not halved; and 1 - sum |p - q| / 2 is the overlap",
+            lambda p, q: 1 - sum(abs(a - b) for a, b in _both(p, q)),
+        ),
+        (
+            "the guesses were weighted by p, but they are drawn from q",
+            lambda p, q: sum(a * r for r, (a, _) in zip(ratios(p, q), _both(p, q), strict=True)),
+        ),
+        (
+            "min(1, p/q) was averaged over the tokens as if all were guessed equally often",
+            lambda p, q: sum(ratios(p, q)) / len(p),
+        ),
+        ("min(1, p/q) was added up without how often each token is guessed", lambda p, q: sum(ratios(p, q))),
+        (
+            "this is the chance that two separate draws agree (exact match)",
+            lambda p, q: sum(a * b for a, b in _both(p, q)),
+        ),
+    ]
+    return _run(function, cases, wrong)
+
+
+def _both(p, q) -> list[tuple[float, float]]:
+    return list(zip(p.tolist(), q.tolist(), strict=True))
+
+
+def check_residual(function: Callable) -> bool:
+    """function(p, q) -> norm(max(0, p - q)) for each row; p itself where that has no mass."""
+
+    def right(p, q):  # every token's lack, counted from what is kept
+        lack = [a - (a if a < b else b) for a, b in zip(p, q, strict=True)]
+        mass = math.fsum(lack)
+        return [x / mass for x in lack] if mass > 0 else list(p)
+
+    def scaled(part: Callable, otherwise: Callable = lambda p: [math.nan] * len(p)) -> Callable:
+        def row(p, q):
+            values = [part(a, b) for a, b in zip(p, q, strict=True)]
+            return [x / sum(values) for x in values] if sum(values) else otherwise(p)
+
+        return _by_row(row)
+
+    def softmax(p, q):
+        weights = [math.exp(max(0.0, a - b)) for a, b in zip(p, q, strict=True)]
+        return [w / sum(weights) for w in weights]
+
+    def over_all_rows(p, q):
+        rest = [max(0.0, a - b) for a, b in zip(p.flatten().tolist(), q.flatten().tolist(), strict=True)]
+        return [x / sum(rest) if sum(rest) else math.nan for x in rest]
+
+    def lack(a, b):
+        return max(0.0, a - b)
+
+    p, q = _law(0.5, 0.3, 0.2), _law(0.2, 0.5, 0.3)
+    r, s = _law(0.4, 0.1, 0.4, 0.1), _law(0.1, 0.3, 0.2, 0.4)
+    stack = torch.stack([p, _law(0.25, 0.5, 0.25), _law(0.2, 0.3, 0.5)])
+    drafts = torch.stack([q, _law(0.25, 0.5, 0.25), _law(0.6, 0.2, 0.2)])
+    answer = _by_row(right)
+    cases = [
+        ("p = .5 .3 .2, q = .2 .5 .3", (p, q), answer(p, q)),
+        ("p = .4 .1 .4 .1, q = .1 .3 .2 .4", (r, s), answer(r, s)),
+        ("q = p = .5 .3 .2, where nothing is lacking", (p.clone(), p.clone()), answer(p, p)),
+        ("three laws at once, the second equal to its draft", (stack, drafts), answer(stack, drafts)),
+    ]
+    wrong = [
+        ("0 was divided by 0: where nothing is lacking, the answer is p", scaled(lack)),
+        (
+            "the 0/0 was only hidden: zeros are no law to draw from, the answer is p there",
+            scaled(lack, lambda p: [0.0] * len(p)),
+        ),
+        (
+            "equal chances were put where nothing is lacking; the answer is p",
+            scaled(lack, lambda p: [1 / len(p)] * len(p)),
+        ),
+        (
+            "the difference is not divided by its sum",
+            _by_row(lambda p, q: [lack(a, b) for a, b in zip(p, q, strict=True)]),
+        ),
+        ("|p - q| was taken: tokens with more than their share get still more", scaled(lambda a, b: abs(a - b))),
+        ("p and q are swapped: this is what the draft has too much of", scaled(lambda a, b: max(0.0, b - a))),
+        ("softmax was used to scale: it gives mass to tokens that lack nothing", _by_row(softmax)),
+        ("this is p, also where something is lacking: choose row by row", lambda p, q: p),
+        ("the sum runs over all rows together; each row is a law of its own (dim -1)", over_all_rows),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_law_of_mismatch(function: Callable) -> bool:
+    """function(p, q, drawn) -> the law written when guesses come from `drawn` and the rule calculates with q."""
+
+    def branches(p, q, drawn):  # every branch of the procedure: each guess, kept or replaced by each token
+        lack = [max(0.0, a - b) for a, b in zip(p, q, strict=True)]
+        mass = math.fsum(lack)
+        rest = [x / mass for x in lack] if mass > 0 else p
+        law = [0.0] * len(p)
+        for x, chance in enumerate(drawn):
+            stands = min(1.0, p[x] / q[x])
+            law[x] += chance * stands
+            for y, share in enumerate(rest):
+                law[y] += chance * (1 - stands) * share
+        return law
+
+    def with_lists(f: Callable) -> Callable:
+        return lambda p, q, d: f(p.tolist(), q.tolist(), d.tolist())
+
+    def parts(p, q, d):
+        kept = [c * min(1.0, a / b) for a, b, c in zip(p, q, d, strict=True)]
+        lack = [max(0.0, a - b) for a, b in zip(p, q, strict=True)]
+        return kept, [x / sum(lack) for x in lack]
+
+    def only_kept(p, q, d):
+        return parts(p, q, d)[0]
+
+    def scaled_kept(p, q, d):
+        kept = parts(p, q, d)[0]
+        return [x / sum(kept) for x in kept]
+
+    def unweighted(p, q, d):
+        kept, rest = parts(p, q, d)
+        return [a + b for a, b in zip(kept, rest, strict=True)]
+
+    def believed_rejections(p, q, d):
+        kept, rest = parts(p, q, d)
+        rejected = 1 - sum(min(a, b) for a, b in zip(p, q, strict=True))
+        return [a + rejected * b for a, b in zip(kept, rest, strict=True)]
+
+    def replaced_from_p(p, q, d):
+        kept = parts(p, q, d)[0]
+        return [a + (1 - sum(kept)) * b for a, b in zip(kept, p, strict=True)]
+
+    p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    r, s = [0.4, 0.3, 0.2, 0.1], [0.1, 0.4, 0.3, 0.2]
+    given = [
+        ("no mismatch, drawn = q: the law is p", p, q, q),
+        ("the likeliest guess, drawn = 0 1 0", p, q, [0.0, 1.0, 0.0]),
+        ("top-2, drawn = 0 4/7 3/7 0 for q = .1 .4 .3 .2", r, s, [0.0, 4 / 7, 3 / 7, 0.0]),
+        ("a guess without thought, drawn = 1/4 each", r, s, [0.25] * 4),
+    ]
+    cases = [(name, (_law(*a), _law(*b), _law(*c)), branches(a, b, c)) for name, a, b, c in given]
+    wrong = [
+        ("`drawn` is not used: guesses come from it, so it says what arrives", with_lists(lambda p, q, d: list(p))),
+        (
+            "the replacements of rejected guesses are missing: the numbers do not sum to 1",
+            with_lists(only_kept),
+        ),
+        ("only accepted tokens are counted; rejected guesses are replaced too", with_lists(scaled_kept)),
+        ("the residual is added whole: it only comes in when a guess is rejected", with_lists(unweighted)),
+        (
+            "rejections are counted as if guesses came from q; they come from `drawn`",
+            with_lists(believed_rejections),
+        ),
+        ("the replacement is drawn from p, not from the residual of p and q", with_lists(replaced_from_p)),
+    ]
+    return _run(function, cases, wrong)
+
+
+# --- notebook 04 ------------------------------------------------------------------------------------------------
+
+
+def _likeliest_first(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, Callable]]) -> list[tuple]:
+    """The mistakes, those first that answer as the function does in the most cases: one case can look like several."""
+
+    def agreements(answer: Callable) -> int:
+        agree = 0
+        for _, arguments, _ in cases:
+            with contextlib.suppress(Exception):
+                agree += _close(function(*arguments), answer(*arguments))
+        return agree
+
+    return sorted(wrong, key=lambda mistake: -agreements(mistake[1]))
+
+
+def check_round_tokens(function: Callable) -> bool:
+    """function(p, q, drafted, uniforms, v) -> the tokens that one round writes, v being the last draw's uniform."""
+
+    def pick(law, v):  # the first token whose stretch of the line ends behind v
+        total, end = math.fsum(law), 0.0
+        for x, share in enumerate(law):
+            end += share
+            if v * total < end:
+                return x
+        return len(law) - 1
+
+    def rest(a, b):
+        lack = [max(0.0, x - y) for x, y in zip(a, b, strict=True)]
+        return lack if sum(lack) > 0 else a
+
+    def walk(
+        p,
+        q,
+        x,
+        u,
+        v,
+        stands=lambda a, b, u: u * b < a,  # the chance that a token stands is a/b: no division needed
+        replace=rest,
+        bonus=-1,
+        own=True,
+        uniform=lambda u, t: u[t],
+    ):
+        p, q, x, u, v = (value.tolist() for value in (p, q, x, u, v))
+        for t, guess in enumerate(x):
+            if not stands(p[t][guess], q[t][guess], uniform(u, t)):
+                return x[:t] + ([pick(replace(p[t], q[t]), v)] if own else [])
+        return x if bonus is None or not own else [*x, pick(p[bonus], v)]
+
+    def goes_on(p, q, x, u, v):
+        kept = [t for t in range(len(x)) if float(u[t] * q[t, x[t]]) < float(p[t, x[t]])]
+        rejected = [t for t in range(len(x)) if t not in kept]
+        law = rest(p[rejected[0]].tolist(), q[rejected[0]].tolist()) if rejected else p[-1].tolist()
+        return [int(x[t]) for t in kept] + [pick(law, float(v))]
+
+    def keeps_the_fallen(p, q, x, u, v):
+        written = walk(p, q, x, u, v)
+        n = len(written) - 1
+        return written if n == len(x) else [*written[:n], int(x[n]), written[n]]
+
+    def row_before(p, q, x, u, v):
+        n = len(walk(p, q, x, u, v)) - 1
+        if n == len(x):
+            return walk(p, q, x, u, v)
+        return [*x[:n].tolist(), pick(rest(p[n - 1].tolist(), q[n - 1].tolist()), float(v))]
+
+    def law(*rows):
+        return torch.tensor(rows, dtype=torch.float64)
+
+    p = law([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.3, 0.3, 0.4], [0.1, 0.6, 0.3], [0.5, 0.3, 0.2])
+    q = law([0.2, 0.5, 0.3], [0.2, 0.5, 0.3], [0.3, 0.6, 0.1], [0.4, 0.5, 0.1])
+    x = torch.tensor([0, 2, 1, 0])
+    barred = law([0.0, 0.6, 0.4], [0.2, 0.2, 0.6])
+
+    def case(name, p, q, drafted, uniforms, v):
+        arguments = (p, q, torch.tensor(drafted), law(*uniforms), torch.tensor(v, dtype=torch.float64))
+        return name, arguments, walk(*arguments)
+
+    cases = [
+        case("one guess that stands, then the bonus", p[:2], q[:1], [0], [0.9], 0.6),
+        case("one guess that falls", p[2:4], q[2:3], [1], [0.7], 0.35),
+        case("the notebook's draft a c b a", p, q, x.tolist(), [0.9, 0.4, 0.7, 0.1], 0.35),
+        case("the same draft, all four stand", p, q, x.tolist(), [0.9, 0.4, 0.3, 0.1], 0.75),
+        case(
+            "the same draft, the first guess stands and the second falls", p, q, x.tolist(), [0.3, 0.8, 0.2, 0.1], 0.9
+        ),
+        case("the same draft, the last guess falls", p, q, x.tolist(), [0.2, 0.1, 0.4, 0.3], 0.1),
+        case("a guess with p = 0 and a uniform of exactly 0", barred, law([0.5, 0.25, 0.25]), [0], [0.0], 0.5),
+        case("nothing drafted", p[:1], q[:0], [], [], 0.6),
+    ]
+    wrong = [
+        ("guesses behind the rejection are kept; they continue a text that does not exist", goes_on),
+        ("the rejected guess is kept beside its replacement", keeps_the_fallen),
+        ("the token of the target's own is missing, replacement or bonus", lambda *a: walk(*a, own=False)),
+        ("the bonus is missing: when all stand, the last row of p is still unused", lambda *a: walk(*a, bonus=None)),
+        (
+            "the bonus is drawn from the last guess's law; it stands behind it, in the last row",
+            lambda *a: walk(*a, bonus=-2),
+        ),
+        ("the replacement is drawn from p; it comes from the residual", lambda *a: walk(*a, replace=lambda a, b: a)),
+        (
+            "the replacement is drawn from q; it comes from the residual",
+            lambda *a: walk(*a, replace=lambda a, b: b),
+        ),
+        (
+            "the residual is the wrong way round: it is what the target has and the draft lacks",
+            lambda *a: walk(*a, replace=lambda a, b: rest(b, a)),
+        ),
+        ("the residual is taken one place too early", row_before),
+        ("the ratio is upside down: it is p/q", lambda *a: walk(*a, stands=lambda a, b, u: u * a < b)),
+        (
+            "a tie accepts: with a uniform of 0 a token that the target forbids is written; compare strictly",
+            lambda *a: walk(*a, stands=lambda a, b, u: u * b <= a),
+        ),
+        ("one uniform judges all guesses; each place has its own", lambda *a: walk(*a, uniform=lambda u, t: u[0])),
+        ("guesses are compared with p instead of p/q", lambda *a: walk(*a, stands=lambda a, b, u: u < a)),
+        ("accept and reject are swapped", lambda *a: walk(*a, stands=lambda a, b, u: not u * b < a)),
+    ]
+
+    def flat(*arguments):  # sl.draw gives a tensor of one token: as good as the token
+        got = function(*arguments)
+        return [int(t) for t in got] if isinstance(got, list | tuple) else got
+
+    return _run(flat, cases, _likeliest_first(flat, cases, wrong))
+
+
+def check_greedy_tokens(function: Callable) -> bool:
+    """function(best, drafted) -> the tokens that a greedy round writes; best has one token more than drafted."""
+
+    def one_hot(best, drafted):  # the general rule, on one-hot laws: ratio 1 or 0, residual the target's choice
+        written = []
+        for b, x in zip(best, drafted, strict=False):
+            if x != b:
+                return [*written, b]
+            written.append(x)
+        return [*written, best[len(drafted)]]
+
+    def agreeing(best, drafted):
+        return [x for b, x in zip(best, drafted, strict=False) if x == b]
+
+    def count(best, drafted):
+        return len(one_hot(best, drafted)) - 1
+
+    pairs = {
+        "two guesses, the second is off": ([5, 7, 3], [5, 6]),
+        "all three guesses agree": ([5, 7, 3, 8], [5, 7, 3]),
+        "the first of three is off, the others agree": ([5, 7, 3, 8], [4, 7, 3]),
+        "agree, off, agree": ([5, 7, 3, 8], [5, 9, 3]),
+        "nothing drafted": ([6], []),
+        "four guesses, token 0 among them": ([0, 0, 4, 1, 2], [0, 0, 4, 0]),
+    }
+    cases = [(name, (list(b), list(x)), one_hot(b, x)) for name, (b, x) in pairs.items()]
+    wrong = [
+        ("the target's own token is missing", lambda b, x: one_hot(b, x)[:-1]),
+        ("the bonus is missing: when all agree, the last of best is written too", lambda b, x: one_hot(b, x)[: len(x)]),
+        ("guesses behind the first that is off are kept", lambda b, x: [*agreeing(b, x), b[len(agreeing(b, x))]]),
+        (
+            "what is added is always the last of best; where a guess fell, it is the target's choice there",
+            lambda b, x: [*one_hot(b, x)[:-1], b[-1]],
+        ),
+        ("the guess that fell is written, not the target's choice", lambda b, x: [*x[: count(b, x) + 1]]),
+        ("this is how many guesses stand, not the tokens", lambda b, x: count(b, x)),
+        (
+            "every choice of the target is written; those behind a wrong guess belong to another text",
+            lambda b, x: list(b),
+        ),
+    ]
+    return _run(function, cases, _likeliest_first(function, cases, wrong))
+
+
+def check_tokens_without_bonus(function: Callable) -> bool:
+    """function(alpha, gamma) -> mean tokens of a round without a bonus, each guess standing with alpha."""
+
+    def average(alpha, gamma, tokens: Callable):  # over all 2^gamma verdicts, each with its probability
+        total = 0.0
+        for verdicts in itertools.product((True, False), repeat=gamma):
+            n = next((t for t, stood in enumerate(verdicts) if not stood), gamma)
+            total += math.prod(alpha if stood else 1 - alpha for stood in verdicts) * tokens(n, gamma)
+        return total
+
+    def right(alpha, gamma):
+        return average(alpha, gamma, lambda n, k: n + 1 if n < k else k)
+
+    numbers = [(0.7, 2), (0.7, 4), (0.7, 1), (0.5, 3), (0.0, 4), (1.0, 4)]
+    notes = {(0.7, 1): ", one guess", (0.0, 4): ", nothing ever stands", (1.0, 4): ", everything stands"}
+    cases = [(f"alpha = {a}, gamma = {k}{notes.get((a, k), '')}", (a, k), right(a, k)) for a, k in numbers]
+    wrong = [
+        ("this is with the bonus", lambda a, k: average(a, k, lambda n, k: n + 1)),
+        (
+            "only guesses that stood are counted; a rejected one is replaced, and that is a token too",
+            lambda a, k: average(a, k, lambda n, k: n),
+        ),
+        ("this is what is lost, not what is left", lambda a, k: a**k),
+        (
+            "guesses are counted as if a rejection did not end the round",
+            lambda a, k: a * k,
+        ),
+        ("the loss is alpha^gamma, the chance that all gamma stand", lambda a, k: right(a, k) + a**k - a),
+        (
+            "the closed form divides by 1 - alpha, which is 0 here; a sum needs no division",
+            lambda a, k: math.nan if a == 1 else right(a, k),
+        ),
+    ]
+    return _run(function, cases, wrong)
+
+
+# --- notebook 05 ------------------------------------------------------------------------------------------------
+
+
+def check_accepted_count(function: Callable) -> bool:
+    """function(mask) -> verdicts before the first False, (k,) -> () or (rows, k) -> (rows,), without looking."""
+
+    def count(mask, how):
+        rows = mask.tolist() if mask.ndim == 2 else [mask.tolist()]
+        return [how(row) for row in rows]
+
+    def first(row: Sequence[bool]) -> int:
+        return next((i for i, verdict in enumerate(row) if not verdict), len(row))
+
+    def columns(mask) -> list[int]:
+        rows = mask.tolist() if mask.ndim == 2 else [[verdict] for verdict in mask.tolist()]
+        return [sum(all(row[j] for row in rows[: i + 1]) for i in range(len(rows))) for j in range(len(rows[0]))]
+
+    T, F = True, False
+    masks = {
+        "accept, reject, accept, accept, reject": [T, F, T, T, F],
+        "reject, accept, accept": [F, T, T],
+        "four times accept": [T, T, T, T],
+        "accept, accept, reject, accept, accept": [T, T, F, T, T],
+        "two rows of three": [[T, T, F], [F, T, T]],
+        "three rows of three": [[T, T, T], [F, F, T], [T, F, T]],
+    }
+    cases = [(name, (m := torch.tensor(mask),), count(m, first)) for name, mask in masks.items()]
+    wrong = [
+        (
+            "accepts behind the first rejection are counted: the sum of the mask is not the count",
+            lambda m: count(m, sum),
+        ),
+        (
+            "a row without a rejection has no first False to be found, and must count all its tokens",
+            lambda m: count(m, lambda row: first(row) % len(row)),
+        ),
+        (
+            "only the first verdict is looked at: one accepted token does not make all of them stand",
+            lambda m: count(m, lambda row: len(row) * row[0]),
+        ),
+        (
+            "everything up to the last accepted token is counted, rejections included",
+            lambda m: count(m, lambda row: max((i + 1 for i, v in enumerate(row) if v), default=0)),
+        ),
+        ("the first rejected token is counted too", lambda m: count(m, lambda row: min(first(row) + 1, len(row)))),
+        ("the counts of all rows are added up; each row has its own", lambda m: [sum(count(m, first))]),
+        ("the product runs down the columns; the tokens of one draft lie along a row", columns),
+    ]
+    if not _run(function, cases, wrong):
+        return False
+    asked = _questions(function, cases[3][1])
+    if asked:
+        print(
+            f"One thing is left: it reads values one by one\n  yours     {asked} questions to the device\n"
+            "  expected  none\n  It looks as if there is a loop with an `if` in it, or an int(): stay with tensors."
+        )
+    return not asked
+
+
+def _questions(function: Callable, arguments: tuple) -> int:
+    """How often a call asks tensors for their values; on a GPU the host would wait each time."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    asked = []
+
+    class Scalars(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten._local_scalar_dense.default or func is torch.ops.aten.nonzero.default:
+                asked.append(func)
+            return func(*args, **(kwargs or {}))
+
+    class Transfers(TorchFunctionMode):  # which a CPU does without an operation
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if getattr(func, "__name__", "") in ("tolist", "numpy", "cpu"):
+                asked.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Scalars(), Transfers():
+        function(*arguments)
+    return len(asked)
+
+
+def check_lenient_acceptance(function: Callable) -> bool:
+    """function(p, q, lenience) -> share of drafted tokens that stand when u < p / (lenience q) accepts."""
+
+    def share(p, q, lenience):
+        pairs = zip(p.tolist(), q.tolist(), strict=True)
+        return sum(b * min(1.0, a / (lenience * b)) for a, b in pairs if b > 0)
+
+    def total(p, q, how):
+        return sum(how(a, b) for a, b in zip(p.tolist(), q.tolist(), strict=True))
+
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
+    a, b = torch.tensor([0.6, 0.3, 0.1]), torch.tensor([0.1, 0.2, 0.7])
+    c, d = torch.tensor([0.5, 0.0, 0.5, 0.0]), torch.tensor([0.0, 0.75, 0.25, 0.0])
+    cases = [
+        ("p = .5 .3 .2, q = .2 .5 .3, l = 1: the strict rule", (p, q, 1.0), share(p, q, 1.0)),
+        ("p = .6 .3 .1, q = .1 .2 .7, l = .3", (a, b, 0.3), share(a, b, 0.3)),
+        ("p = .6 .3 .1, q = .1 .2 .7, l = .5", (a, b, 0.5), share(a, b, 0.5)),
+        ("p = .5 0 .5 0, q = 0 .75 .25 0, l = .5", (c, d, 0.5), share(c, d, 0.5)),
+    ]
+    wrong = [
+        (
+            "min(p, l q) is summed: the draft draws from q, not from l q; the lenient share is larger, not smaller",
+            lambda p, q, x: total(p, q, lambda a, b: min(a, x * b)),
+        ),
+        (
+            "the whole overlap is divided by l and capped at 1: the cap is q(x), token by token",
+            lambda p, q, x: min(1.0, total(p, q, min) / x),
+        ),
+        ("the overlap is divided by l and not capped at all", lambda p, q, x: total(p, q, min) / x),
+        (
+            "p / l is capped at 1: a token cannot stand more often than it is drafted, q(x)",
+            lambda p, q, x: total(p, q, lambda a, b: min(1.0, a / x)),
+        ),
+        (
+            "tokens are weighted with p: it is the draft that proposes them, with q",
+            lambda p, q, x: total(p, q, lambda a, b: a * min(1.0, a / (x * b)) if b > 0 else a),
+        ),
+        ("p is multiplied by l: that makes the rule stricter", lambda p, q, x: total(p, q, lambda a, b: min(a * x, b))),
+        ("the lenience is not used: this is the strict rule's share", lambda p, q, x: total(p, q, min)),
+        (
+            "0 / 0 is summed: where q is 0 nothing is drafted, so multiply q into the minimum first",
+            lambda p, q, x: float("nan") if ((p == 0) & (q == 0)).any() else -1.0,
+        ),
+    ]
+
+    return _run(function, cases, wrong)
+
+
+def check_in_chens_letters(function: Callable) -> bool:
+    """function(q, p, drafted, r) -> (tokens by which the text grows, law of the last); q is the target, p the draft."""
+
+    def norm(weights):
+        return [w / sum(weights) for w in weights] if sum(weights) > 0 else weights
+
+    def plus(a, b):
+        return norm([max(0.0, x - y) for x, y in zip(a, b, strict=True)])
+
+    def loop(q, p, drafted, r, rest=plus, bonus=-1, more=1):  # the paper's loop, on lists
+        q, p = q.tolist(), p.tolist()
+        for t, (x, u) in enumerate(zip(drafted.tolist(), r.tolist(), strict=False)):
+            if not (p[t][x] == 0 or u < q[t][x] / p[t][x]):
+                return [t + more, *rest(q[t], p[t])]
+        return [len(p) + more, *q[bonus]]
+
+    def unswapped(q, p, drafted, r):
+        rows = r.new_zeros(len(drafted))
+        rows[: len(r)] = r
+        return loop(torch.cat([p, q[-1:]]), q[:-1], drafted, rows)
+
+    def in_front(q, p, drafted, r):
+        return loop(q, p, drafted, torch.cat([r.new_zeros(len(drafted) - len(r)), r]))
+
+    q = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.5, 0.375], [0.25, 0.25, 0.5], [0.125, 0.25, 0.625]])
+    p = torch.tensor([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0.5, 0.375, 0.125]])
+    two, three = torch.tensor([0, 1]), torch.tensor([0, 0, 2])
+    greedy = torch.eye(3)
+    cases = [
+        ("K = 2, both accepted", (q[:3], p[:2], two, torch.tensor([0.75, 0.875]))),
+        ("K = 2, the second rejected", (q[:3], p[:2], torch.tensor([0, 0]), torch.tensor([0.75, 0.5]))),
+        ("K = 3, the second rejected: r holds two numbers", (q, p, three, torch.tensor([0.75, 0.375]))),
+        ("K = 3, the first rejected: r holds one", (q, p, torch.tensor([1, 1, 2]), torch.tensor([0.625]))),
+        ("K = 3, all accepted", (q, p, torch.tensor([0, 1, 2]), torch.tensor([0.875, 0.5, 0.25]))),
+        (
+            "a tie at probability 0, which must reject",
+            (greedy[[1, 2]], greedy[[0]] / 2 + greedy[[1]] / 2, torch.tensor([0]), torch.tensor([0.0])),
+        ),
+    ]
+    cases = [(name, arguments, loop(*arguments)) for name, arguments in cases]
+    wrong = [
+        (
+            "the accepted tokens are counted; the text also grows by the replacement or the bonus token",
+            lambda *a: loop(*a, more=0),
+        ),
+        ("the missing uniforms were put in front: r belongs to the first drafted tokens", in_front),
+        ("the letters are not swapped: here q is the target and p the draft", unswapped),
+        (
+            "the residual is the wrong way round: draw what the target has and the draft lacks, (q - p)+",
+            lambda *a: loop(*a, rest=lambda q, p: plus(p, q)),
+        ),
+        ("after a rejection the target's law itself is returned, not the residual", lambda *a: loop(*a, rest=_first)),
+        (
+            "the bonus token's law is taken one row too early: it is the target's last row, number K + 1",
+            lambda *a: loop(*a, bonus=-2),
+        ),
+    ]
+
+    def flat(*arguments):
+        found = function(*arguments)
+        if found is None or found is Ellipsis:
+            return None
+        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            return found
+        grown, law = found
+        return [float(grown), *torch.as_tensor(law, dtype=torch.float64).flatten().tolist()]
+
+    return _run(flat, cases, wrong)
+
+
+def _first(a, b):
+    return a
+
+
+# --- notebook 06 ------------------------------------------------------------------------------------------------
+
+
+def _tapes(drafted: list[int], n: int, token: int) -> tuple[list[int], list[int], list[int]]:
+    """One round on lists: the text that it adds, and what target and draft have read of it, right or wrong."""
+    return [*drafted[:n], token], list(drafted), list(drafted[:-1])
+
+
+def _still_text(tape: list[int], text: list[int]) -> int:
+    """How many tokens at the beginning of the tape are text."""
+    kept = 0
+    while kept < min(len(tape), len(text)) and tape[kept] == text[kept]:
+        kept += 1
+    return kept
+
+
+def check_trims(function: Callable) -> bool:
+    """function(gamma, n) -> (tokens to cut from the target's cache, from the draft's)."""
+
+    def cut(gamma, n):
+        text, target, draft = _tapes(list(range(gamma)), n, -1)
+        return [len(tape) - _still_text(tape, text) for tape in (target, draft)]
+
+    cases = [
+        ("gamma 4, 1 accepted", (4, 1), cut(4, 1)),
+        ("gamma 4, none accepted", (4, 0), cut(4, 0)),
+        ("gamma 4, 3 accepted", (4, 3), cut(4, 3)),
+        ("gamma 4, all accepted", (4, 4), cut(4, 4)),
+        ("gamma 1, none accepted", (1, 0), cut(1, 0)),
+        ("gamma 1, all accepted", (1, 1), cut(1, 1)),
+        ("gamma 8, 3 accepted", (8, 3), cut(8, 3)),
+    ]
+    wrong = [
+        (
+            "the draft is cut as much as the target; it never read its own last token, so it has one less to lose",
+            lambda g, n: (g - n, g - n),
+        ),
+        (
+            "the draft is cut by a negative number after a full acceptance: there is nothing to cut",
+            lambda g, n: (g - n, g - 1 - n),
+        ),
+        ("the two are swapped: the target is the first", lambda g, n: (max(g - 1 - n, 0), g - n)),
+        (
+            "one cut too many: the token that the target added was never read by anyone",
+            lambda g, n: (g + 1 - n, g - n),
+        ),
+        ("this is how much stays, not how much is cut", lambda g, n: (n, min(n, g - 1))),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_pending_for_draft(function: Callable) -> bool:
+    """function(drafted, n, token) -> the ids that the draft has to read first in the next round."""
+
+    def unread(drafted, n, token):
+        text, _, tape = _tapes(drafted, n, token)
+        return text[_still_text(tape, text) :]
+
+    cases = [
+        (f"drafted {d}, {n} accepted, then {t}", (d, n, t), unread(d, n, t))
+        for d, n, t in (
+            ([11, 12, 13, 14], 2, 99),
+            ([11, 12, 13, 14], 0, 99),
+            ([11, 12, 13, 14], 3, 99),
+            ([11, 12, 13, 14], 4, 99),
+            ([21], 0, 98),
+            ([21], 1, 98),
+        )
+    ]
+    wrong = [
+        (
+            "the draft's own last token is forgotten after a full acceptance: it was never fed to the draft",
+            lambda d, n, t: [t],
+        ),
+        (
+            "the last accepted token is fed again: the draft has read every drafted token but its last",
+            lambda d, n, t: [*d[max(n - 1, 0) : n], t],
+        ),
+        (
+            "all accepted tokens are fed again: they are in the cache already",
+            lambda d, n, t: [*d[:n], t],
+        ),
+        (
+            "the draft's last token is fed also where it was rejected",
+            lambda d, n, t: [d[-1], t],
+        ),
+        (
+            "the rejected token is fed: it is no part of the text",
+            lambda d, n, t: [*d[n : n + 1], t],
+        ),
+        ("the two are in the wrong order: the draft token stands before the bonus", lambda d, n, t: [t, *d[n - 1 :]]),
+        ("the bonus token is missing", lambda d, n, t: [d[-1]]),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_fed_in_round(function: Callable) -> bool:
+    """function(size, gamma, cached, after_full) -> positions that target and draft read in one round."""
+
+    def count(size, gamma, cached, after_full):
+        text = list(range(size))
+        tapes = {"target": size - 1, "draft": size - 1 - after_full}  # read before
+        fed = {"target": 0, "draft": 0}
+
+        def read(model):
+            fed[model] += len(text) - (tapes[model] if cached else 0)
+            tapes[model] = len(text)
+
+        for i in range(gamma):
+            read("draft")
+            text.append(size + i)
+        read("target")
+        return [fed["target"], fed["draft"]]
+
+    cases = [
+        ("text of 10, gamma 4, with caches", (10, 4, True, False), count(10, 4, True, False)),
+        (
+            "text of 10, gamma 4, with caches, after a full acceptance",
+            (10, 4, True, True),
+            count(10, 4, True, True),
+        ),
+        ("text of 10, gamma 1, without caches", (10, 1, False, False), count(10, 1, False, False)),
+        ("text of 10, gamma 4, without caches", (10, 4, False, False), count(10, 4, False, False)),
+        (
+            "text of 1000, gamma 4, without caches, after a full acceptance",
+            (1000, 4, False, True),
+            count(1000, 4, False, True),
+        ),
+    ]
+    wrong = [
+        (
+            "the target does not read the text's last token: it needs the law behind it too, so gamma + 1",
+            lambda s, g, c, f: (g, g + f) if c else (s + g - 1, count(s, g, c, f)[1]),
+        ),
+        (
+            "the draft reads its own last token: nobody asks it what follows",
+            lambda s, g, c, f: (g + 1, g + 1) if c else (s + g, sum(s + i for i in range(g + 1))),
+        ),
+        (
+            "the debt after a full acceptance is forgotten: the draft then reads two tokens in its first pass",
+            lambda s, g, c, f: (g + 1, g) if c else count(s, g, c, f),
+        ),
+        (
+            "the debt is the draft's alone: the target is never one short",
+            lambda s, g, c, f: (g + 1 + f, g + f) if c else count(s, g, c, f),
+        ),
+        (
+            "without a cache each draft pass reads a text that has grown by one",
+            lambda s, g, c, f: (s + g, s * g) if not c else count(s, g, c, f),
+        ),
+        (
+            "without a cache nothing is remembered, so there is no debt either",
+            lambda s, g, c, f: (s + g, sum(s + i for i in range(g)) + f) if not c else count(s, g, c, f),
         ),
     ]
     return _run(function, cases, wrong)

@@ -21,6 +21,7 @@ PALETTE = {
     "plain": "#999999",
 }
 SHADES = ["#0072B2", "#8FC1DE", "#003A5C", "#C9DFEC"]  # the target under several settings
+HATCHES = ["", "//", "..", "xx", "++"]
 LETTERS = {"accepted": "A", "rejected": "R", "resampled": "S", "bonus": "B", "plain": "P"}
 # What each origin looks like in HTML and on a terminal: a colour, and a shape that stays without it.
 CSS = {
@@ -99,19 +100,22 @@ def visible(text: str) -> str:
     return text.replace("\n", "\u21b5").replace(" ", "\u00b7") or "\u2205"
 
 
+def _label(text: str) -> str:
+    """`visible` for matplotlib, where a dollar sign would start a formula."""
+    return visible(text).replace("$", r"\$")
+
+
 def plot_laws(laws: dict[str, Sequence[float]], labels: Sequence[str], title: str) -> None:
     """Bars of several laws over the same few tokens, side by side."""
     import matplotlib.pyplot as plt
 
-    hatches = ["", "//", "..", "xx"]
     width = 0.8 / len(laws)
     _, axis = plt.subplots(figsize=(9, 3.4), layout="constrained")
     for i, (name, law) in enumerate(laws.items()):
         where = [x + (i - (len(laws) - 1) / 2) * width for x in range(len(labels))]
-        axis.bar(
-            where, [float(v) for v in law], width, label=name, color=SHADES[i], hatch=hatches[i], edgecolor="white"
-        )
-    axis.set_xticks(range(len(labels)), [visible(label) for label in labels], rotation=30, ha="right")
+        colour, hatch = SHADES[i % len(SHADES)], HATCHES[i % len(HATCHES)]
+        axis.bar(where, [float(v) for v in law], width, label=name, color=colour, hatch=hatch, edgecolor="white")
+    axis.set_xticks(range(len(labels)), [_label(label) for label in labels], rotation=30, ha="right")
     axis.set(title=title, xlabel="next token", ylabel="probability")
     axis.legend(frameon=False)
     axis.spines[["top", "right"]].set_visible(False)
@@ -119,12 +123,16 @@ def plot_laws(laws: dict[str, Sequence[float]], labels: Sequence[str], title: st
 
 
 def plot_lines(x: Sequence[float], series: dict[str, Sequence[float]], title: str, xlabel: str, ylabel: str) -> None:
-    """Lines over one axis, told apart by marker and dash as well as by colour."""
+    """Lines over one axis, told apart by marker and dash as well as by colour.
+
+    A series that is named like a colour's meaning ("target", "draft", ...) has that colour.
+    """
     import matplotlib.pyplot as plt
 
-    colours, marks = ["#666666", PALETTE["target"], PALETTE["draft"]], ["o--", "s-", "^:"]
+    colours, marks = ["#666666", PALETTE["target"], PALETTE["draft"], PALETTE["bonus"]], ["o--", "s-", "^:", "d-."]
     _, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
-    for (name, values), colour, mark in zip(series.items(), colours, marks, strict=False):
+    for i, (name, values) in enumerate(series.items()):
+        colour, mark = PALETTE.get(name, colours[i % 4]), marks[i % 4]
         axis.plot(x, [float(v) for v in values], mark, color=colour, label=name)
     axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axis.set_ylim(bottom=0)
@@ -156,8 +164,7 @@ def plot_rounds(pair, rounds: Sequence, title: str) -> None:
     for y, row in enumerate(rows):
         for x, (text, verdict) in enumerate(row):
             axis.barh(y, 0.96, left=x + 0.02, height=0.84, color=PALETTE[verdict] + "66", edgecolor=PALETTE[verdict])
-            # Story text is ASCII; a dollar sign would start a formula.
-            label = f"{visible(text)}  {LETTERS[verdict]}".replace("$", r"\$")
+            label = f"{_label(text)}  {LETTERS[verdict]}"
             axis.text(x + 0.5, y, label, ha="center", va="center", fontsize=9)
     axis.set(title=title, xlim=(0, longest), ylim=(len(rows) - 0.4, -0.6), ylabel="round")
     axis.set_yticks(range(len(rows)), [str(y + 1) for y in range(len(rows))])
@@ -165,4 +172,228 @@ def plot_rounds(pair, rounds: Sequence, title: str) -> None:
     axis.set_xlabel("place in the round   (A accepted, R rejected, S resampled, B bonus, P plain)")
     axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
     axis.tick_params(length=0)
+    plt.show()
+
+
+# --- the stacked overlap: what is kept, what is drawn anew, what is refused ------------------------------------
+
+
+def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[float]]:
+    """The parts of the stacked overlap, one number a token: kept min(p, q), redrawn (p - q)+, refused (q - p)+.
+
+    kept + redrawn is p and kept + refused is q, token by token.
+    """
+    a, b = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (p, q))
+    parts = {"kept": torch.minimum(a, b), "redrawn": (a - b).clamp(min=0), "refused": (b - a).clamp(min=0)}
+    return {name: values.tolist() for name, values in parts.items()}
+
+
+OVERLAP_LOOKS = {  # colour and hatch of each part; the refused part is an empty, crossed box
+    "kept": (PALETTE["accepted"], "", "kept: min(p, q)"),
+    "redrawn": (PALETTE["resampled"], "///", "redrawn: p - q where p is larger"),
+    "refused": ("none", "xxx", "refused: q - p where q is larger"),
+}
+
+
+def plot_overlap(p: Sequence[float], q: Sequence[float], labels: Sequence[str], title: str) -> None:
+    """The stacked overlap of target p and draft q over a few tokens: kept and redrawn add up to p."""
+    import matplotlib.pyplot as plt
+
+    parts = overlap_parts(p, q)
+    figure, axis = plt.subplots(figsize=(max(6.5, 0.8 * len(labels) + 3.5), 3.4), layout="constrained")
+    bottom = [0.0] * len(labels)
+    for name, values in parts.items():
+        colour, hatch, label = OVERLAP_LOOKS[name]
+        edge = PALETTE["rejected"] if name == "refused" else "white"
+        total = f"{label} ({sum(values):.2f})"
+        axis.bar(range(len(labels)), values, 0.7, bottom=bottom, color=colour, hatch=hatch, edgecolor=edge, label=total)
+        bottom = [a + b for a, b in zip(bottom, values, strict=True)]
+    heights = [a + b for a, b in zip(parts["kept"], parts["redrawn"], strict=True)]
+    axis.hlines(heights, [x - 0.42 for x in range(len(labels))], [x + 0.42 for x in range(len(labels))], "black", lw=2)
+    axis.plot([], [], "k-", lw=2, label="p, the target's law")
+    axis.set_xticks(range(len(labels)), [_label(label) for label in labels])
+    figure.suptitle(title)
+    axis.set(xlabel="token", ylabel="probability", ylim=(0, 1.1 * max(bottom)))
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- where drafts are accepted -----------------------------------------------------------------------------------
+
+
+def acceptance_positions(rounds: Sequence) -> list[tuple[int, int]]:
+    """(reached, accepted) at each place in the draft: how often the target judged it, and how often it stood."""
+    longest = max((len(r.drafted) for r in rounds), default=0)
+    reached = [
+        sum(r.accepted > i or (r.accepted == i and r.rejected is not None) for r in rounds) for i in range(longest)
+    ]
+    return [(n, sum(r.accepted > i for r in rounds)) for i, n in enumerate(reached)]
+
+
+def text_positions(rounds: Sequence) -> list[tuple[int, str]]:
+    """(place in the new text, what happened there): each emitted token's origin, and "rejected" where a draft fell."""
+    found, place = [], 0
+    for r in rounds:
+        for origin in origins([r]):
+            if origin == "resampled":
+                found.append((place, "rejected"))
+            found.append((place, origin))
+            place += 1
+    return found
+
+
+def plot_acceptance(rounds: Sequence, title: str) -> None:
+    """Acceptance over the draft's places (how often reached, what share stood) and over the text."""
+    import matplotlib.pyplot as plt
+
+    _, (left, right) = plt.subplots(2, 1, figsize=(8, 4.8), layout="constrained", height_ratios=(2, 1))
+    places = acceptance_positions(rounds)
+    x = list(range(1, len(places) + 1))
+    left.bar(x, [n for n, _ in places], 0.7, color="none", edgecolor=PALETTE["rejected"], hatch="xxx", label="reached")
+    left.bar(x, [a for _, a in places], 0.7, color=PALETTE["accepted"], edgecolor="white", label="accepted")
+    for i, (n, a) in zip(x, places, strict=True):
+        left.annotate(f"{a / n:.0%}" if n else "never", (i, n), ha="center", va="bottom", fontsize=9)
+    left.set(title=title, ylabel="rounds", xlabel="place in the draft (share accepted of those reached)")
+    left.set_xticks(x)
+    left.set_ylim(0, 1.15 * max((n for n, _ in places), default=1))
+    left.legend(frameon=False)
+    lanes = {"rejected": 0, "resampled": 1, "bonus": 2, "accepted": 3, "plain": 4}
+    for place, what in text_positions(rounds):
+        right.barh(lanes[what], 0.9, left=place + 0.05, height=0.8, color=PALETTE[what])
+    shown = [name for name in lanes if name != "plain" or "plain" in origins(rounds)]
+    right.set_yticks([lanes[name] for name in shown], shown)
+    right.set(xlabel="token of the new text", xlim=(0, None))
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- is it the right law? ----------------------------------------------------------------------------------------
+
+
+FREQUENCIES = ["#009E73", "#CC79A7", "#666666", "#E69F00"]  # of samplers, in the order given
+
+
+def noise_band(p: Sequence[float], samples: int, sigmas: float = 2.0) -> list[tuple[float, float]]:
+    """(low, high) for each token: where a right sampler's frequency lies, up to `sigmas` standard errors."""
+    return [
+        (max(0.0, x - sigmas * (x * (1 - x) / samples) ** 0.5), min(1.0, x + sigmas * (x * (1 - x) / samples) ** 0.5))
+        for x in map(float, p)
+    ]
+
+
+def plot_empirical(
+    frequencies: dict[str, Sequence[float]], p: Sequence[float], samples: int, labels: Sequence[str], title: str
+) -> None:
+    """Frequencies of one or more samplers against the target's law p, with the band of two standard errors."""
+    import matplotlib.pyplot as plt
+
+    colours = [PALETTE.get(name, c) for name, c in zip(frequencies, FREQUENCIES * len(frequencies), strict=False)]
+    width = 0.8 / len(frequencies)
+    figure, axis = plt.subplots(figsize=(max(6.5, 1.1 * len(labels) + 3), 3.4), layout="constrained")
+    for i, (name, values) in enumerate(frequencies.items()):
+        where = [x + (i - (len(frequencies) - 1) / 2) * width for x in range(len(labels))]
+        axis.bar(
+            where,
+            [float(v) for v in values],
+            width,
+            color=colours[i],
+            hatch=HATCHES[i % len(HATCHES)],
+            edgecolor="white",
+            label=name,
+        )
+    for x, (value, (low, high)) in enumerate(zip(p, noise_band(p, samples), strict=True)):
+        axis.fill_between([x - 0.45, x + 0.45], low, high, color="black", alpha=0.25, lw=0)
+        axis.hlines(float(value), x - 0.45, x + 0.45, "black", lw=1.5)
+    axis.plot([], [], "k-", lw=1.5, label="p, with two standard errors")
+    axis.set_xticks(range(len(labels)), [_label(label) for label in labels])
+    figure.suptitle(title)
+    axis.set(xlabel="token", ylabel="share")
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- how fast? ---------------------------------------------------------------------------------------------------
+
+
+def speedups(measurements: Sequence[dict]) -> list[tuple[str, float, float, float | None]]:
+    """(name, mean speed-up, its standard deviation, prediction or None) of each measurement.
+
+    A measurement is {"name", "seconds": [...], "baseline": [...], "predicted": x or None}: paired runs in seconds.
+    """
+    rows = []
+    for m in measurements:
+        ratios = torch.tensor([b / s for s, b in zip(m["seconds"], m["baseline"], strict=True)], dtype=torch.float64)
+        spread = float(ratios.std()) if len(ratios) > 1 else 0.0
+        rows.append((m["name"], float(ratios.mean()), spread, m.get("predicted")))
+    return rows
+
+
+def plot_speedups(measurements: Sequence[dict], title: str) -> None:
+    """Speed-up over the baseline with its spread, beside the prediction; below the line at 1 it is a loss."""
+    import matplotlib.pyplot as plt
+
+    rows = speedups(measurements)
+    _, axis = plt.subplots(figsize=(max(5.0, 1.2 * len(rows) + 2.5), 3.4), layout="constrained")
+    for x, (_, mean, spread, predicted) in enumerate(rows):
+        axis.bar(
+            x,
+            mean,
+            0.6,
+            yerr=spread,
+            capsize=5,
+            color=PALETTE["target"],
+            hatch="" if mean >= 1 else "xx",
+            edgecolor="white",
+        )
+        if predicted is not None:
+            axis.plot(x, predicted, "D", color=PALETTE["draft"], markeredgecolor="black", ms=8)
+    axis.axhline(1, color="black", lw=1, ls="--")
+    axis.plot([], [], "D", color=PALETTE["draft"], markeredgecolor="black", label="predicted")
+    axis.plot([], [], "k--", lw=1, label="the target alone")
+    axis.set_xticks(range(len(rows)), [name for name, *_ in rows])
+    axis.set(title=title, ylabel="times as fast")
+    axis.legend(frameon=False)
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- what the caches hold ----------------------------------------------------------------------------------------
+
+
+def tape_rows(rounds: Sequence) -> list[dict[str, tuple[int, int, int]]]:
+    """Each traced round's caches, {"target": (before, filled, after), "draft": ...}, in tokens."""
+    return [
+        {name: tuple(c) for name, c in (("target", r.target_cache), ("draft", r.draft_cache)) if c is not None}
+        for r in rounds
+    ]
+
+
+def plot_tapes(rounds: Sequence, title: str, first: int = 1) -> None:
+    """Two tapes a round: what each cache held before, what the round added and kept, and what was cut off again.
+
+    first: the number of the first of these rounds.
+    """
+    import matplotlib.pyplot as plt
+
+    rows = tape_rows(rounds)
+    _, axis = plt.subplots(figsize=(9, 0.62 * len(rows) + 1.1), layout="constrained")
+    lines = [(i, name, lengths) for i, row in enumerate(rows) for name, lengths in row.items()]
+    start = max(0, min(before for _, _, (before, _, _) in lines) - 2)
+    for y, (_, name, (before, filled, after)) in enumerate(lines):
+        colour = PALETTE[name]
+        axis.barh(y, before - start, 0.8, left=start, color=colour + "55", edgecolor=colour)
+        axis.barh(y, after - before, 0.8, left=before, color=colour, edgecolor="black")
+        axis.barh(y, filled - after, 0.8, left=after, color="none", edgecolor=PALETTE["rejected"], hatch="xxx")
+        axis.text(filled + 0.15, y, f"{before} +{filled - before} -{filled - after} = {after}", va="center", fontsize=8)
+    axis.set_yticks(range(len(lines)), [f"round {i + first}  {name}" for i, name, _ in lines])
+    axis.invert_yaxis()
+    end = max(filled for _, _, (_, filled, _) in lines)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set(
+        title=title, xlabel="tokens in the cache (pale: before, full: added, crossed: cut off)", xlim=(start, end + 4)
+    )
+    axis.spines[["top", "right"]].set_visible(False)
     plt.show()

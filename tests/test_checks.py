@@ -6,17 +6,28 @@ from pathlib import Path
 
 import pytest
 import torch
+import wrong_answers_03
+import wrong_answers_04
+import wrong_answers_05
+import wrong_answers_06
 
 import spec_lib as sl
 from spec_lib import checks
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+MORE = (
+    wrong_answers_03,
+    wrong_answers_04,
+    wrong_answers_05,
+    wrong_answers_06,
+)
 CHECKERS = {
     "tokens_per_pass": checks.check_tokens_per_pass,
     "acceptance_rate": checks.check_acceptance_rate,
     "top_p": checks.check_top_p,
     "positions": checks.check_positions,
     "law_at": checks.check_temperature,
+    **{name: check for module in MORE for name, check in module.CHECKERS.items()},
 }
 
 
@@ -96,14 +107,16 @@ WRONG = [
     ("law_at", lambda x, t: (x * t).softmax(-1) if t else torch.full((3,), 1 / 3), "multiplied by the temperature"),
     ("law_at", lambda x, t: x.softmax(-1) / t if t else torch.zeros(3), "not the logits"),
     ("law_at", lambda x, t: (x / t).softmax(-1), "divides by zero"),
+    *(row for module in MORE for row in module.WRONG),
 ]
 
 
-@pytest.mark.parametrize("name, wrong, named", WRONG, ids=[f"{n}: {w}" for n, _, w in WRONG])
+@pytest.mark.parametrize("name, wrong, named", WRONG, ids=[f"{i} {n}: {w}" for i, (n, _, w) in enumerate(WRONG)])
 def test_a_wrong_answer_is_told_by_its_likely_mistake(name, wrong, named, capsys):
     assert CHECKERS[name](wrong) is False
     out = capsys.readouterr().out
-    assert named in out and "yours" in out and "expected" in out, out
+    assert named in out, out
+    assert named.endswith("Error") or ("yours" in out and "expected" in out), out
 
 
 def test_three_wrong_answers_of_each_are_told_apart():

@@ -111,3 +111,124 @@ def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
 def test_the_palette_differs_in_lightness_or_letter():
     assert len(set(plots.PALETTE.values())) == len(plots.PALETTE)
     assert len(set(plots.LETTERS.values())) == len(plots.LETTERS)
+
+
+# --- the figures of the course ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """The figures that were shown, in order; none stays open."""
+    import matplotlib.pyplot as plt
+
+    seen = []
+    monkeypatch.setattr(plt, "show", lambda: (seen.append(plt.gcf()), plt.gcf().canvas.draw(), plt.close("all")))
+    return seen
+
+
+P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+
+
+def heights(axis) -> list[float]:
+    return [round(b.get_height(), 6) for b in axis.patches]
+
+
+def test_overlap_parts_add_up_to_both_laws():
+    parts = plots.overlap_parts(P, Q)
+    assert sum(parts["kept"]) == pytest.approx(0.7)
+    for x in range(3):
+        assert parts["kept"][x] + parts["redrawn"][x] == pytest.approx(P[x])
+        assert parts["kept"][x] + parts["refused"][x] == pytest.approx(Q[x])
+        assert parts["redrawn"][x] == 0 or parts["refused"][x] == 0
+
+
+def test_the_overlap_figure_stacks_its_parts(shown):
+    plots.plot_overlap(P, Q, [" a", "b", "c"], "overlap")
+    bars = shown[0].axes[0].patches
+    assert heights(shown[0].axes[0]) == [0.2, 0.3, 0.2, 0.3, 0, 0, 0, 0.2, 0.1]
+    assert [round(b.get_y(), 6) for b in bars] == [0, 0, 0, 0.2, 0.3, 0.2, 0.5, 0.3, 0.2]
+    assert len({b.get_hatch() for b in bars}) == 3  # told apart without colour
+
+
+def test_acceptance_positions_count_only_what_was_judged():
+    # 3 of 3; 1 of 3, the second fell; nothing drafted; an accepted token ended the text
+    rounds = [*ROUNDS, a_round([97, 0, 99], 2, None, None)]
+    assert plots.acceptance_positions(rounds) == [(3, 3), (3, 2), (1, 1)]
+    assert plots.acceptance_positions([]) == []
+
+
+def test_text_positions_put_a_rejection_where_its_replacement_stands():
+    found = plots.text_positions(ROUNDS)
+    assert found == [
+        (0, "accepted"),
+        (1, "accepted"),
+        (2, "accepted"),
+        (3, "bonus"),
+        (4, "accepted"),
+        (5, "rejected"),
+        (5, "resampled"),
+        (6, "plain"),
+    ]
+
+
+def test_the_acceptance_figure_draws_both_counts_and_says_the_share(shown):
+    plots.plot_acceptance(ROUNDS, "acceptance")
+    top, below = shown[0].axes
+    assert heights(top) == [2, 2, 1, 2, 1, 1]
+    assert [t.get_text() for t in top.texts] == ["100%", "50%", "100%"]
+    assert len(below.patches) == len(plots.text_positions(ROUNDS))
+
+
+def test_the_noise_band_is_two_standard_errors_and_stays_a_probability():
+    (low, high), never, _ = plots.noise_band([0.5, 0.0, 0.999], 100)
+    assert (low, high) == (pytest.approx(0.4), pytest.approx(0.6))
+    assert never == (0.0, 0.0)
+    assert plots.noise_band([0.999], 10)[0][1] == 1.0
+
+
+def test_the_empirical_figure_draws_frequencies_law_and_band(shown):
+    plots.plot_empirical({"right": P, "wrong": Q}, P, 400, ["a", "b", "c"], "law")
+    axis = shown[0].axes[0]
+    assert heights(axis) == P + Q
+    assert len(axis.collections) == 6  # a band and a line a token
+    assert len({b.get_hatch() for b in axis.patches}) == 2
+
+
+MEASURED = [
+    {"name": "fast", "seconds": [1.0, 2.0], "baseline": [2.0, 2.0], "predicted": 1.6},
+    {"name": "slow", "seconds": [4.0], "baseline": [2.0], "predicted": None},
+]
+
+
+def test_speedups_are_means_of_paired_ratios():
+    assert plots.speedups(MEASURED) == [("fast", 1.5, pytest.approx(0.70710678), 1.6), ("slow", 0.5, 0.0, None)]
+
+
+def test_the_speedup_figure_marks_a_loss_and_the_prediction(shown):
+    plots.plot_speedups(MEASURED, "speed")
+    axis = shown[0].axes[0]
+    assert heights(axis) == [1.5, 0.5]
+    assert [b.get_hatch() for b in axis.patches] == ["", "xx"]
+    assert any(list(line.get_ydata()) == [1.6] for line in axis.lines)
+    assert any(list(line.get_ydata()) == [1, 1] for line in axis.lines)
+
+
+def traced(gamma=3):
+    table = sl.TableModel(torch.tensor([[0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]], dtype=torch.float64))
+    draft = sl.TableModel(torch.tensor([[0.3, 0.4, 0.3], [0.1, 0.5, 0.4], [0.25, 0.5, 0.25]], dtype=torch.float64))
+    ids = torch.tensor([[0, 1]])
+    return ids, sl.speculative(table, draft, ids, 17, gamma=gamma, generator=3, trace=True)
+
+
+def test_tapes_are_the_caches_real_lengths(shown):
+    _, g = traced()
+    rows = plots.tape_rows(g.rounds)
+    for row, r in zip(rows, g.rounds, strict=True):
+        assert row["target"] == tuple(r.target_cache)
+        before, filled, after = row["target"]
+        assert filled - before == len(r.drafted) + 1 and filled - after == len(r.drafted) - r.accepted
+    plots.plot_tapes(g.rounds, "tapes")
+    drawn = [b.get_width() for b in shown[0].axes[0].patches]
+    lines = [lengths for row in rows for lengths in row.values()]
+    assert drawn[1::3] == [after - before for before, _, after in lines]
+    assert drawn[2::3] == [filled - after for _, filled, after in lines]

@@ -43,8 +43,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
         return generate(args)
+    except BrokenPipeError:  # the reader of our output has gone: nothing to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError) as error:
         print(f"{SUBJECT}: {error}", file=sys.stderr)
         return 2
@@ -94,7 +99,8 @@ def generate(args: argparse.Namespace) -> int:
         names = origins(done)
         for name in MEANING:
             if name in names:
-                print(f"{ansi_text(name, name, colour)} ({SHAPE[name]}): {MEANING[name]}, {names.count(name)}")
+                face = f" ({SHAPE[name]})" if colour else ""
+                print(f"{ansi_text(name, name, colour)}{face}: {MEANING[name]}, {names.count(name)}")
         position = ids.shape[1]
         for i, r in enumerate(done, 1):
             if r.rejected is not None:

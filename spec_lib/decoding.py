@@ -238,6 +238,11 @@ class _Job:
                     raise ValueError(
                         f"the target is on {self.target.device} and the draft on {scored.device}: move one"
                     )
+        if self.target is model and not hasattr(model, "fresh"):
+            raise ValueError(
+                "target and draft are one scored model with one cache: give it a fresh() that returns it with nothing "
+                "fed, or pass two objects."
+            )
         self.source = as_source(generator, self.target.device)
 
     def __iter__(self) -> Iterator[Round]:
@@ -271,6 +276,13 @@ class _Job:
 
         draft = session.propose(k)
         x, q = draft.tokens, draft.q
+        if len(x) > k or (q is not None and len(q) != len(x)):
+            raise ValueError(
+                f"the drafter was asked for at most {k} tokens and gave {len(x)}"
+                + ("" if q is None else f" with {len(q)} laws")
+            )
+        if q is not None and q.shape[1] > target.vocab:
+            raise _too_wide(q.shape[1], target.vocab)
         k = len(x)
         p = self.sampling.probabilities(target.feed(torch.cat([last, x])))  # (k + 1, vocab)
         q = _fit(q, x, p)
@@ -327,11 +339,15 @@ def _fit(q: torch.Tensor | None, x: torch.Tensor, p: torch.Tensor) -> torch.Tens
     if q is None:
         return torch.nn.functional.one_hot(x, p.shape[1]).to(p.dtype)
     if q.shape[1] > p.shape[1]:
-        raise ValueError(
-            f"the drafter's laws have {q.shape[1]} tokens and the target's {p.shape[1]}: cut the draft's logits to the "
-            "target's width before drawing (ModelDrafter(model, vocab=...) does)"
-        )
+        raise _too_wide(q.shape[1], p.shape[1])
     return torch.nn.functional.pad(q, (0, p.shape[1] - q.shape[1])).to(p.dtype) if q.shape[1] < p.shape[1] else q
+
+
+def _too_wide(ours: int, theirs: int) -> ValueError:
+    return ValueError(
+        f"the drafter's laws have {ours} tokens and the target's {theirs}: cut the draft's logits to the target's "
+        "width before drawing (ModelDrafter(model, vocab=...) does)"
+    )
 
 
 def _training(models) -> list[torch.nn.Module]:

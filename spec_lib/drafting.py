@@ -102,6 +102,8 @@ class ModelSession:
 
 def as_drafter(draft, vocab: int):
     """A drafter as it is; a model as a `ModelDrafter` fitted to the target's width."""
+    if isinstance(draft, ModelDrafter) and draft.vocab is None:
+        return ModelDrafter(draft.model, vocab)
     if hasattr(draft, "start"):
         return draft
     if not (isinstance(draft, torch.nn.Module) or hasattr(draft, "feed")):

@@ -69,6 +69,8 @@ class Pair:
         ValueError where it has none."""
         if not isinstance(text, str):
             raise ValueError(f"encode takes a text, got {type(text).__name__}")
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise ValueError("the text holds bytes that are not UTF-8: type it anew, or set a UTF-8 locale.")
         ids = self.tokenizer(text, verbose=False)["input_ids"]
         if not ids:
             start = next((i for i in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) if i is not None), None)
@@ -145,10 +147,15 @@ def _device(name: str | torch.device) -> torch.device:
     if (
         device.type == "cuda"
         and (device.index or 0) >= max(1, torch.cuda.device_count())
-        or (device.type != "cpu" and not getattr(torch, device.type).is_available())
+        or (device.type != "cpu" and not _available(device.type))
     ):
         raise ValueError(f"this machine has no {device}: leave the device out, or use cpu.")
     return device
+
+
+def _available(kind: str) -> bool:
+    module = getattr(torch, kind, None)  # "meta" and others have none
+    return module is not None and hasattr(module, "is_available") and module.is_available()
 
 
 def check_choice(target: str | None, draft: str | None) -> None:

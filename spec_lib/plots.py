@@ -31,7 +31,7 @@ CSS = {
     "bonus": "background:#56B4E955;border-bottom:2px dotted #0a5c8f;font-style:italic",
     "plain": "border-bottom:1px solid #999",
 }
-ANSI = {"prompt": "2", "accepted": "32", "resampled": "1;4;35", "bonus": "3;4;36", "plain": "0"}
+ANSI = {"prompt": "2", "accepted": "4;32", "resampled": "1;35", "bonus": "3;36", "plain": "0"}
 MEANING = {
     "accepted": "draft token that the target accepted",
     "resampled": "the target's replacement for a rejected draft token",

@@ -141,3 +141,22 @@ def test_answers_are_kept_and_a_question_mark_overwrites_nothing(tmp_path, capsy
     (tmp_path / "file").write_text("")
     checks.keep_answers("TTTTTTTTTT", tmp_path / "file")  # not a folder: one line, no traceback
     assert "could not be written" in capsys.readouterr().out
+
+
+def test_an_answer_that_changes_its_argument_is_judged_by_what_it_returns(capsys):
+    def in_place(x, t):
+        if t == 0:
+            return torch.zeros_like(x).scatter(-1, x.argmax(-1, keepdim=True), 1.0)
+        x /= t
+        return x.softmax(-1)
+
+    assert checks.check_temperature(in_place) is True
+    assert checks.check_tokens_per_pass(lambda rounds: rounds.clear() or 5) is False
+    assert checks.check_tokens_per_pass(lambda rounds: 10**400) is False
+
+
+def test_a_spoilt_file_of_answers_is_none(tmp_path):
+    for text in ("5", "[1]", "null", "{"):
+        (tmp_path / "answers.json").write_text(text)
+        assert checks.kept_answers(tmp_path) == {}
+    checks.keep_answers(None, tmp_path)

@@ -75,3 +75,22 @@ def test_verbose_colours_tokens_lists_rejections_and_sums_up():
 def test_the_same_seed_gives_the_same_text_and_no_colour_is_respected():
     a, b = (run("generate", "The king", "--seed", "7", "--max-new-tokens", "20", "-v", NO_COLOR="1") for _ in range(2))
     assert a.stdout == b.stdout and "\x1b" not in a.stdout
+
+
+def test_a_terminal_that_lacks_a_character_still_shows_the_rest():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "SPEC_PAIR": "tiny", "OMP_NUM_THREADS": "1"}
+    words = ["generate", "caf\u00e9", "--max-new-tokens", "8", "--seed", "1", "-v"]
+    run = subprocess.run(
+        [sys.executable, "-m", "spec_lib", *words], capture_output=True, cwd=ROOT, env=environment, timeout=300
+    )
+    assert run.returncode == 0 and run.stderr == b"" and b"acceptance rate" in run.stdout
+
+
+def test_bytes_that_are_no_text_are_refused_in_a_sentence(capsys):
+    assert cli.main(["generate", "a\udcff b", "--target", "tiny"]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_a_device_that_torch_has_no_module_for_is_refused(capsys):
+    assert cli.main(["generate", "a", "--target", "tiny", "--device", "meta"]) == 2
+    assert "no meta" in capsys.readouterr().err

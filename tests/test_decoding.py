@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import tiny_gpt2
 
+import spec_lib as sl
 from spec_lib import (
     CachedModel,
     Draft,
@@ -1146,3 +1147,64 @@ def test_extreme_temperatures(pair, temperature, dtype):
     assert len(g.tokens) == 30
     if temperature < 1e-5 and dtype == torch.float32:
         assert g.tokens.tolist() == plain_greedy(target, prompt(5), 30)
+
+
+# --- drafters and scored models of one's own ---------------------------------------------------------------------
+
+
+class Eager:
+    """A drafter that does not keep to what it was asked for."""
+
+    def __init__(self, tokens: int, laws: int | None = None, vocab: int = 31):
+        self.tokens, self.laws, self.vocab = tokens, laws, vocab
+
+    def start(self, ids, sampling, source):
+        return self
+
+    def propose(self, k):
+        q = None if self.laws is None else torch.full((self.laws, self.vocab), 1 / self.vocab)
+        return sl.Draft(torch.zeros(self.tokens, dtype=torch.int64), q)
+
+    def accept(self, n, token):
+        pass
+
+
+@pytest.mark.parametrize("drafter, word", [(Eager(5), "gave 5"), (Eager(2, 3), "3 laws"), (Eager(2, 2, 99), "99")])
+def test_a_drafter_that_breaks_its_promise_is_named_before_the_target_reads(pair, drafter, word):
+    with pytest.raises(ValueError) as error:
+        speculative(pair[0], drafter, prompt(4), 9, gamma=2)
+    one_sentence(error, word)
+
+
+def test_a_wider_model_drafter_without_a_width_is_fitted(pair):
+    target, wide = pair[0], tiny_gpt2(3, vocab=40)
+    for seed in range(5):
+        a, b = (
+            speculative(target, d, prompt(4), 9, generator=seed).tokens.tolist() for d in (sl.ModelDrafter(wide), wide)
+        )
+        assert a == b
+
+
+class Bare:
+    """A scored model with only what the protocol asks for."""
+
+    def __init__(self, laws):
+        self.inner = sl.TableModel(laws)
+        self.vocab, self.device, self.max_length = self.inner.vocab, self.inner.device, None
+
+    length = property(lambda self: self.inner.length)
+
+    def feed(self, ids, keep=None):
+        return self.inner.feed(ids, keep)
+
+    def rollback(self, length):
+        self.inner.rollback(length)
+
+
+def test_one_scored_model_cannot_be_target_and_draft_on_one_cache():
+    laws = torch.tensor([[0.5, 0.5], [0.25, 0.75]])
+    one = Bare(laws)
+    with pytest.raises(ValueError) as error:
+        speculative(one, one, torch.tensor([[0, 1]]), 5)
+    one_sentence(error, "fresh")
+    assert len(speculative(one, Bare(laws), torch.tensor([[0, 1]]), 5).tokens) == 5

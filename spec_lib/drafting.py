@@ -102,7 +102,7 @@ class ModelSession:
 
 def as_drafter(draft, vocab: int):
     """A drafter as it is; a model as a `ModelDrafter` fitted to the target's width."""
-    if isinstance(draft, ModelDrafter) and draft.vocab is None:
+    if type(draft) is ModelDrafter and draft.vocab is None:  # a subclass keeps its own ways
         return ModelDrafter(draft.model, vocab)
     if hasattr(draft, "start"):
         return draft

@@ -62,7 +62,7 @@ def run(*arguments, **environment):
 def test_verbose_colours_tokens_lists_rejections_and_sums_up():
     done = run("generate", "Once upon a time", "-v", "--seed", "1", "--max-new-tokens", "40", FORCE_COLOR="1")
     assert done.returncode == 0 and done.stderr == ""
-    assert "\x1b[32m" in done.stdout and "\x1b[1;4;35m" in done.stdout
+    assert "\x1b[4;32m" in done.stdout and "\x1b[1;35m" in done.stdout
     rejected = len(re.findall(r"^round \d+, position \d+: rejected \S+, wrote \S+$", done.stdout, re.M))
     accepted, counted = map(int, re.search(r"\((\d+) accepted, (\d+) rejected\)", done.stdout).groups())
     assert rejected == counted > 0 and accepted > 0

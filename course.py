@@ -29,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch's own builds without CUDA
 COLAB = "https://colab.research.google.com"
+TAKE_A_VALUE = ("-k", "-m", "-n", "-p", "-c", "-o", "-W", "-r", "--maxfail", "--dist", "--durations", "--deselect")
 
 
 class Stop(Exception):
@@ -174,7 +175,10 @@ def test(arguments: list[str]) -> int:
         code = run([python, "-m", "ruff", *command], env=environment)
         if code:
             return code
-    targets = [] if any(Path(ROOT, word.split("::")[0]).exists() for word in arguments) else ["tests", "notebooks"]
+    # A word behind an option that takes a value (-k tests) is that value, not a path.
+    words = [w for before, w in zip(["", *arguments], arguments, strict=False) if before not in TAKE_A_VALUE]
+    given = [w for w in words if not w.startswith("-") and Path(ROOT, w.split("::")[0]).exists()]
+    targets = [] if given else ["tests", "notebooks"]
     options = ["--nbval", "--nbval-current-env", "-n", "2", "--dist", "loadfile"]
     return run([python, "-m", "pytest", *options, *targets, *arguments], env=environment)
 
@@ -209,7 +213,8 @@ def address(root: Path) -> tuple[str, str]:
 
 
 def set_repository(root: Path, repository: str) -> None:
-    match = re.fullmatch(r"(?:https://github\.com/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?", repository)
+    name = r"(?!\.+(?:/|$))[\w.-]+"  # not . or ..
+    match = re.fullmatch(rf"(?:https://github\.com/)?({name}/{name}?)(?:\.git)?/?", repository)
     if not match:
         raise Stop(f"A repository is written OWNER/REPO or https://github.com/OWNER/REPO, not {repository!r}.", 2)
     file = root / "pyproject.toml"
@@ -259,7 +264,11 @@ def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
 
     readme = root / "README.md"
     old = readme.read_text("utf-8")
-    new = between(old, "badges", "| Notebook | In the browser |\n|---|---|\n" + "".join(rows).rstrip(), "README.md")
+    table = "| Notebook | In the browser |\n|---|---|\n" + "".join(rows).rstrip()
+    if repository.startswith("OWNER/"):
+        table += "\n\n(The badges lead nowhere yet, since this copy names no public address:\n"
+        table += "`python3 course.py stamp OWNER/REPO` gives it one.)"
+    new = between(old, "badges", table, "README.md")
     new = between(new, "pictures", "\n\n".join(shown), "README.md")
     if new != old:
         new_texts[readme] = new

@@ -27,14 +27,20 @@ def parser() -> argparse.ArgumentParser:
         "--draft", help="hub id or folder that shares the target's vocabulary; of tiny: small, medium, large"
     )
     g.add_argument("--gamma", type=int, default=4, help="draft tokens a round (default 4)")
-    g.add_argument("--rule", choices=["google", "deepmind"], default="google")
+    g.add_argument(
+        "--rule",
+        choices=["google", "deepmind"],
+        default="google",
+        help="how drafts are judged: all at once (Leviathan et al.) or one after the other (Chen et al.); the same "
+        "text either way (default google)",
+    )
     g.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default 1)")
-    g.add_argument("--top-k", type=int)
-    g.add_argument("--top-p", type=float)
-    g.add_argument("--max-new-tokens", type=int, default=100)
-    g.add_argument("--seed", type=int)
+    g.add_argument("--top-k", type=int, help="draw from the k likeliest tokens only (default: all)")
+    g.add_argument("--top-p", type=float, help="draw from the likeliest tokens that hold this mass (default: all)")
+    g.add_argument("--max-new-tokens", type=int, default=100, help="length of the continuation (default 100)")
+    g.add_argument("--seed", type=int, help="a number that makes the text repeatable (default: another text each time)")
     g.add_argument("--device", help="cuda, mps or cpu; default: a GPU where there is one")
-    g.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
+    g.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the weights (default float32)")
     g.add_argument("--ignore-eos", action="store_true", help="go on where the model would end the text")
     g.add_argument("--compare", action="store_true", help="also time plain decoding, and print the speed-up")
     g.add_argument("-v", "--verbose", action="store_true", help="colour tokens by origin and list each rejection")
@@ -81,8 +87,8 @@ def generate(args: argparse.Namespace) -> int:
         "generator": args.seed,
     }
     rounds = speculative_rounds(pair.target, pair.draft, ids, args.max_new_tokens, **options)
-    colour = args.verbose and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    colour = colour or (args.verbose and "FORCE_COLOR" in os.environ)
+    colour = args.verbose and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = colour or (args.verbose and bool(os.environ.get("FORCE_COLOR")))
 
     done = []
 

@@ -17,7 +17,7 @@ import torch
 
 from .cache import CachedModel, as_scored
 from .drafting import as_drafter
-from .sampling import Sampling, as_source
+from .sampling import Sampling, as_source, whole
 from .verification import RULES
 
 
@@ -216,21 +216,21 @@ class _Job:
         trace=False,
         attention_mask=None,
     ):
-        if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 1:
+        if (whole(gamma) or 0) < 1:
             raise ValueError(f"gamma, the drafted tokens a round, must be a whole number of at least 1, got {gamma!r}")
         if not callable(rule) and rule not in RULES:
             raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {rule!r}')
-        self.gamma, self.rule, self.trace = gamma, rule if callable(rule) else RULES[rule], trace
+        self.gamma, self.rule, self.trace = whole(gamma), rule if callable(rule) else RULES[rule], trace
         self.sampling = sampling or Sampling()
         self.draft_sampling = draft_sampling or self.sampling
         self.target = as_scored(target)
         self.ids, self.eos = _check(self.target, ids, max_new_tokens, self.sampling, eos_token_id, attention_mask)
         if not isinstance(self.draft_sampling, Sampling):
             raise ValueError(f"draft_sampling must be a spec_lib.Sampling, got {self.draft_sampling!r}")
-        self.max_new_tokens, self.stop_reason = max_new_tokens, "length"
+        self.max_new_tokens, self.stop_reason = whole(max_new_tokens), "length"
         self.drafter = as_drafter(draft, self.target.vocab)
         model = getattr(self.drafter, "model", None)
-        self.training = _training([target, model])
+        self.models, self.modes, self.training = [target, model], None, []
         for scored in (self.target, as_scored(model) if isinstance(model, torch.nn.Module) else model):
             if isinstance(scored, CachedModel):
                 scored.require_rollback(self.ids.shape[1] + max_new_tokens)
@@ -265,6 +265,9 @@ class _Job:
 
     @contextlib.contextmanager
     def _quiet(self):
+        modes = [_training_flag(model) for model in self.models]
+        if modes != self.modes:  # at the first step, and where the caller switched a model between two rounds
+            self.modes, self.training = modes, _training(self.models)
         with torch.no_grad(), _evaluating(self.training):
             yield
 
@@ -283,7 +286,8 @@ class _Job:
             )
         if q is not None and q.shape[1] > target.vocab:
             raise _too_wide(q.shape[1], target.vocab)
-        k = len(x)
+        k, given = len(x), x.to(target.device, torch.int64)
+        x = given.clamp(0, target.vocab - 1)  # a wrong one is reported below, without waiting for the device here
         p = self.sampling.probabilities(target.feed(torch.cat([last, x])))  # (k + 1, vocab)
         q = _fit(q, x, p)
         u = self.source.uniforms(k, size)
@@ -292,10 +296,17 @@ class _Job:
 
         # One transfer brings all that the host needs; the drafts and the flags ride along.
         n = torch.as_tensor(n, device=p.device).view(1)
-        flags = torch.stack([p.sum(), q.sum()]).isnan()
-        n_, token_, bad_p, bad_q, *drafted = torch.cat([n, token, flags.long(), x]).tolist()
+        flags = torch.stack([p.sum(), q.sum(), law.sum()]).isnan()
+        n_, token_, bad_p, bad_q, bad_law, *drafted = torch.cat([n, token, flags.long(), given]).tolist()
+        if any(not 0 <= t < target.vocab for t in drafted):
+            raise ValueError(
+                f"the drafter gave {drafted} in round {number + 1}: the target's tokens are 0 to {target.vocab - 1}"
+            )
         if bad_p or bad_q:
             raise _not_a_number("draft" if bad_q else "target", number, size)
+        if bad_law or not 0 <= n_ <= k:
+            gave = "a law with NaN" if bad_law else f"n = {n_} of {k} drafted tokens"
+            raise ValueError(f"the rule gave {gave} in round {number + 1}: it must return 0 <= n <= k and a law")
 
         emitted = [*drafted[:n_], token_]
         stop = next((i for i, t in enumerate(emitted) if t in self.eos), None)
@@ -350,8 +361,12 @@ def _too_wide(ours: int, theirs: int) -> ValueError:
     )
 
 
+def _training_flag(model) -> bool:
+    return bool(getattr(getattr(model, "model", model), "training", False))
+
+
 def _training(models) -> list[torch.nn.Module]:
-    """The modules that are in training mode, found once and not once a round."""
+    """The modules that are in training mode: a walk through the model, so not once a round."""
     models = [model.model if isinstance(model, CachedModel) else model for model in models]
     return [m for model in models if isinstance(model, torch.nn.Module) for m in model.modules() if m.training]
 
@@ -379,7 +394,7 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     """The prompt as (1, length) on the model's device, and the EOS ids; ValueError in one sentence otherwise."""
     if not isinstance(sampling, Sampling):
         raise ValueError(f"sampling must be a spec_lib.Sampling, got {sampling!r}")
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
+    if (whole(max_new_tokens) is None) or whole(max_new_tokens) < 0:
         raise ValueError(f"max_new_tokens must be a whole number of at least 0, got {max_new_tokens!r}")
     if isinstance(ids, list):
         ids = torch.tensor(ids, dtype=None if ids else torch.int64)
@@ -414,9 +429,9 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
             f"{scored.max_length}: shorten the prompt or ask for at most "
             f"{max(0, scored.max_length - ids.shape[1] + 1)} new tokens."
         )
-    eos = eos_token_id if isinstance(eos_token_id, (list, tuple, set, frozenset)) else [eos_token_id]
-    eos = [] if eos_token_id is None else [e.item() if isinstance(e, torch.Tensor) else e for e in eos]
-    if any(isinstance(e, bool) or not isinstance(e, int) for e in eos):
+    several = isinstance(eos_token_id, (list, tuple, set, frozenset)) or getattr(eos_token_id, "ndim", 0) == 1
+    eos = [] if eos_token_id is None else [whole(e) for e in (eos_token_id if several else [eos_token_id])]
+    if None in eos:
         raise ValueError(f"eos_token_id must be a token id, a list of them or None, got {eos_token_id!r}")
     return ids.to(scored.device, torch.int64), frozenset(eos)
 

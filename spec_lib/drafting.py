@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from .cache import as_scored
-from .sampling import Sampling, Source, probabilities
+from .sampling import Sampling, Source
 
 
 @dataclass
@@ -61,7 +61,7 @@ class ModelSession:
         return logits[-1]
 
     def _law(self, logits: torch.Tensor) -> torch.Tensor:  # (vocab,)
-        q = probabilities(logits[: self.vocab], self.sampling)
+        q = self.sampling.probabilities(logits[: self.vocab])
         return torch.nn.functional.pad(q, (0, self.vocab - q.shape[0])) if q.shape[0] < self.vocab else q
 
     def propose(self, k: int) -> Draft:

@@ -50,21 +50,28 @@ def pieces(pair, ids: torch.Tensor, emitted: Iterable[tuple[int, str]]) -> Itera
     """(text, origin) of each emitted (token, origin) behind the prompt ids (1, length), as they come.
 
     Joined, they are the decoded text.  A token may be a piece of a UTF-8 character: such tokens are held until the
-    character is whole, and it is given to the token that completed it.
+    character is whole, and it is given to the token that completed it.  Bytes that are none come as U+FFFD.
     """
     known = ids.flatten().tolist()[-8:]  # some tokenizers treat a text's first token differently
-    shown, held, name = len(pair.decode(known)), 0, "plain"
+    shown, held, before = len(pair.decode(known)), 0, "plain"
     for token, name in emitted:
         known.append(int(token))
-        text, held = pair.decode(known), held + 1
-        if text.endswith("\ufffd") and held < 4:  # a character has at most four bytes
-            continue
-        if len(text) > shown:
-            yield text[shown:], name
-        known = known[-8:] if len(known) > 32 and not text.endswith("\ufffd") else known
-        shown, held = len(pair.decode(known)), 0
-    if held and len(text := pair.decode(known)) > shown:
-        yield text[shown:], name  # the text ends inside a character
+        text = pair.decode(known)
+        # A beginning of a character decodes to one U+FFFD at the very end; what stands before it will not change.
+        held = held + 1 if text.endswith("\ufffd") else 0
+        whole = len(text) - (0 < held < 4)  # a character has at most four bytes
+        if held > 1 and whole > shown and text[shown] == "\ufffd":  # the bytes held so far were none: their mark
+            yield text[shown], before
+            shown, held = shown + 1, 1
+        if whole > shown:
+            yield text[shown:whole], name
+        if len(known) > 32 and not held:
+            known = known[-8:]
+            whole = len(pair.decode(known))
+        shown, before = whole, name
+        held %= 4
+    if len(text := pair.decode(known)) > shown:
+        yield text[shown:], before  # the text ends inside a character
 
 
 def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
@@ -141,6 +148,12 @@ def plot_lines(x: Sequence[float], series: dict[str, Sequence[float]], title: st
     plt.show()
 
 
+def _some(rounds: Sequence) -> Sequence:
+    if not len(rounds):
+        raise ValueError("there is no round to draw: pass the rounds of a speculative generation (g.rounds).")
+    return rounds
+
+
 def round_rows(pair, rounds: Sequence) -> list[list[tuple[str, str]]]:
     """What `plot_rounds` draws: for each round its (token text, verdict), rejected drafts included."""
     rows = []
@@ -158,7 +171,7 @@ def plot_rounds(pair, rounds: Sequence, title: str) -> None:
     """One line a round: accepted drafts (A), the rejected one (R) and its replacement (S), or the bonus (B)."""
     import matplotlib.pyplot as plt
 
-    rows = round_rows(pair, rounds)
+    rows = round_rows(pair, _some(rounds))
     longest = max(len(row) for row in rows)
     _, axis = plt.subplots(figsize=(1.5 * longest + 1, 0.36 * len(rows) + 1), layout="constrained")
     for y, row in enumerate(rows):
@@ -169,7 +182,7 @@ def plot_rounds(pair, rounds: Sequence, title: str) -> None:
     axis.set(title=title, xlim=(0, longest), ylim=(len(rows) - 0.4, -0.6), ylabel="round")
     axis.set_yticks(range(len(rows)), [str(y + 1) for y in range(len(rows))])
     axis.set_xticks([x + 0.5 for x in range(longest)], [str(x + 1) for x in range(longest)])
-    axis.set_xlabel("place in the round   (A accepted, R rejected, S resampled, B bonus, P plain)")
+    axis.set_xlabel("place in the round   (A accepted, R rejected, S resampled, B bonus, P no draft)")
     axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
     axis.tick_params(length=0)
     plt.show()
@@ -272,7 +285,7 @@ def plot_acceptance(rounds: Sequence, title: str) -> None:
 # --- is it the right law? ----------------------------------------------------------------------------------------
 
 
-FREQUENCIES = ["#009E73", "#CC79A7", "#666666", "#E69F00"]  # of samplers, in the order given
+FREQUENCIES = ["#666666", "#BBBBBB", "#333333", "#DDDDDD"]  # of samplers whose name says no colour
 
 
 def noise_band(p: Sequence[float], samples: int, sigmas: float = 2.0) -> list[tuple[float, float]]:
@@ -289,7 +302,9 @@ def plot_empirical(
     """Frequencies of one or more samplers against the target's law p, with the band of two standard errors."""
     import matplotlib.pyplot as plt
 
-    colours = [PALETTE.get(name, c) for name, c in zip(frequencies, FREQUENCIES * len(frequencies), strict=False)]
+    colours = [  # "accepted alone" has the colour of "accepted"
+        PALETTE.get(name.split()[0], c) for name, c in zip(frequencies, FREQUENCIES * len(frequencies), strict=False)
+    ]
     width = 0.8 / len(frequencies)
     figure, axis = plt.subplots(figsize=(max(6.5, 1.1 * len(labels) + 3), 3.4), layout="constrained")
     for i, (name, values) in enumerate(frequencies.items()):
@@ -378,7 +393,9 @@ def plot_tapes(rounds: Sequence, title: str, first: int = 1) -> None:
     """
     import matplotlib.pyplot as plt
 
-    rows = tape_rows(rounds)
+    rows = tape_rows(_some(rounds))
+    if not all(rows):
+        raise ValueError("the tapes need cache lengths: write the text with trace=True.")
     _, axis = plt.subplots(figsize=(9, 0.62 * len(rows) + 1.1), layout="constrained")
     lines = [(i, name, lengths) for i, row in enumerate(rows) for name, lengths in row.items()]
     start = max(0, min(before for _, _, (before, _, _) in lines) - 2)

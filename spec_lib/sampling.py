@@ -7,9 +7,21 @@ synchronisation) and never changes its inputs.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
+
+
+def whole(value) -> int | None:
+    """The int that `value` is (a numpy integer or an integer tensor of one element too), or None if it is none."""
+    if isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
+        return None
+    try:
+        return operator.index(value)
+    except (TypeError, RuntimeError):  # torch raises the second for tensors of several elements
+        return None
 
 
 @dataclass(frozen=True)
@@ -28,11 +40,11 @@ class Sampling:
 
     def __post_init__(self):
         t, k, p = self.temperature, self.top_k, self.top_p
-        if isinstance(t, bool) or not isinstance(t, (int, float)) or not (0 <= t < math.inf):
+        if isinstance(t, bool) or not isinstance(t, Real) or not (0 <= t < math.inf):
             raise ValueError(f"temperature must be a finite number of at least 0 (0 is greedy), got {t!r}")
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 0):
+        if k is not None and ((n := whole(k)) is None or n < 0):
             raise ValueError(f"top_k must be a whole number of at least 1, or None for no limit, got {k!r}")
-        if p is not None and (isinstance(p, bool) or not isinstance(p, (int, float)) or not (0 < p <= 1)):
+        if p is not None and (isinstance(p, bool) or not isinstance(p, Real) or not (0 < p <= 1)):
             raise ValueError(f"top_p must be above 0 and at most 1, or None for no limit, got {p!r}")
 
     def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
@@ -62,8 +74,8 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
         p = torch.zeros_like(p).scatter_(-1, indices, values / values.sum(-1, keepdim=True))
     if sampling.top_p is not None and sampling.top_p < 1:
         values, indices = p.sort(dim=-1, descending=True, stable=True)
-        before = values.cumsum(-1) - values  # mass of the likelier tokens
-        values = values.masked_fill(before >= sampling.top_p, 0)  # the token that reaches top_p stays
+        before = torch.nn.functional.pad(values.cumsum(-1)[..., :-1], (1, 0))  # mass of the likelier tokens, first 0
+        values = values.masked_fill(before >= max(sampling.top_p, 1e-30), 0)  # the token that reaches top_p stays
         p = torch.zeros_like(p).scatter_(-1, indices, values / values.sum(-1, keepdim=True))
     return p
 
@@ -91,8 +103,8 @@ class Source:
     """
 
     def __init__(self, generator: torch.Generator | int | None = None, device: torch.device | str = "cpu"):
-        if isinstance(generator, int) and not isinstance(generator, bool):
-            generator = torch.Generator().manual_seed(generator)
+        if (seed := whole(generator)) is not None:
+            generator = torch.Generator().manual_seed(seed)
         if generator is not None and not isinstance(generator, torch.Generator):
             raise ValueError(f"generator must be a torch.Generator, an int seed or None, got {generator!r}")
         self.generator, self.device = generator, torch.device(device)

@@ -6,6 +6,7 @@ c: time of one draft pass over time of one target pass.  All functions raise Val
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 
@@ -28,6 +29,7 @@ def walltime_improvement(alpha: float, gamma: int, c: float, score_cost: Callabl
 
 def best_gamma(alpha: float, c: float, score_cost: Callable[[int], float] | None = None, max_gamma: int = 16) -> int:
     """The gamma in 0 ... max_gamma of the largest improvement; 0 where speculation never pays."""
+    _check(alpha, max_gamma, c)
     return max(range(max_gamma + 1), key=lambda gamma: (walltime_improvement(alpha, gamma, c, score_cost), -gamma))
 
 
@@ -45,5 +47,5 @@ def _check(alpha: float, gamma: int, c: float = 0.0) -> None:
         raise ValueError(f"alpha is a rate between 0 and 1, got {alpha!r}")
     if isinstance(gamma, bool) or not isinstance(gamma, int) or gamma < 0:
         raise ValueError(f"gamma must be a whole number of at least 0, got {gamma!r}")
-    if not c >= 0:
-        raise ValueError(f"the draft's cost must be at least 0, got {c!r}")
+    if not 0 <= c < math.inf:
+        raise ValueError(f"the draft's cost must be a finite number of at least 0, got {c!r}")

@@ -127,7 +127,8 @@ def test_a_notebook_without_its_places_is_named(copy, lost):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["frobnicate"], ["--fast"], ["stamp", "no-slash"], ["stamp", "a/b", "c/d"], ["stamp", "--fix"]],
+    [["frobnicate"], ["--fast"], ["stamp", "no-slash"], ["stamp", "a/b", "c/d"], ["stamp", "--fix"]]
+    + [["stamp", name] for name in ("../..", "./x", "a/..", "https://github.com/a/.", "a b/c")],
 )
 def test_bad_arguments_get_one_sentence_and_code_2(arguments, tmp_path):
     done = subprocess.run(
@@ -135,6 +136,34 @@ def test_bad_arguments_get_one_sentence_and_code_2(arguments, tmp_path):
     )
     assert done.returncode == 2
     assert done.stdout == "" and len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, default",
+    [
+        ([], True),
+        (["-k", "tests"], True),
+        (["-x", "-k", "notebooks"], True),
+        (["tests/test_theory.py"], False),
+        (["notebooks", "-k", "tests"], False),
+        (["-x", "tests/test_theory.py::test_x"], False),
+        (["--maxfail", "1"], True),
+    ],
+)
+def test_only_a_path_replaces_the_tests_that_run(arguments, default, monkeypatch):
+    ran = []
+    monkeypatch.setattr(course, "set_up", lambda: "python")
+    monkeypatch.setattr(course, "run", lambda command, **options: ran.append(command) or 0)
+    assert course.test(arguments) == 0
+    assert ran[-1][-len(arguments) :] == arguments or not arguments
+    assert (ran[-1][len(ran[-1]) - len(arguments) - 2 :][:2] == ["tests", "notebooks"]) == default
+
+
+def test_badges_without_an_address_say_so(copy):
+    for name, said in (("OWNER/speculative-sampling", True), ("someone/course", False)):
+        course.set_repository(copy, name)
+        course.stamp(copy)
+        assert ("lead nowhere yet" in (copy / "README.md").read_text("utf-8")) == said
 
 
 def test_help(capsys):

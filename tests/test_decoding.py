@@ -820,6 +820,20 @@ def test_between_rounds_the_caller_has_its_own_modes_back(mixed, grad):
         assert flags(*mixed) == before
 
 
+def test_a_mode_that_the_caller_switches_between_two_rounds_counts(mixed):
+    target, draft = mixed
+    text = plain_greedy(copy.deepcopy(target).eval(), prompt(5), 24)
+    for model in mixed:
+        model.eval()
+    told = []
+    for i, done in enumerate(speculative_rounds(*mixed, prompt(5), 24, gamma=2, sampling=GREEDY)):
+        told += done.tokens
+        for model in mixed:
+            assert model.training == (i > 0 and (i - 1) % 4 == 0)  # as the caller left it after the round before
+            model.train(i % 4 == 0)  # on after rounds 0, 4, ..., off after the others
+    assert told == text
+
+
 def test_in_the_callers_inference_mode(pair):
     with torch.inference_mode():
         g = speculative(*pair, prompt(5), 8, sampling=GREEDY)
@@ -1174,6 +1188,69 @@ def test_a_drafter_that_breaks_its_promise_is_named_before_the_target_reads(pair
     with pytest.raises(ValueError) as error:
         speculative(pair[0], drafter, prompt(4), 9, gamma=2)
     one_sentence(error, word)
+
+
+@pytest.mark.parametrize("wrong", [31, -1, 2**40])
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_drafter_that_gives_no_token_is_named(pair, wrong, certain):
+    drafter = Eager(2, None if certain else 2)
+    drafter.propose = lambda k: sl.Draft(torch.tensor([3, wrong]), None if certain else torch.full((2, 31), 1 / 31))
+    with pytest.raises(ValueError) as error:
+        speculative(pair[0], drafter, prompt(4), 9, gamma=2)
+    one_sentence(error, str(wrong), "0 to 30")
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8])
+def test_drafted_tokens_of_any_whole_type(pair, kind):
+    drafter = Eager(2)
+    drafter.propose = lambda k: sl.Draft(torch.tensor([4, 8][:k], dtype=kind), None)
+    g = speculative(pair[0], drafter, prompt(4), 9, gamma=2, sampling=GREEDY)
+    assert g.tokens.tolist() == plain_greedy(pair[0], prompt(4), 9)
+    assert g.rounds[0].drafted.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    "answer, word",
+    [
+        (lambda p: (3, p[0]), "n = 3 of 2"),
+        (lambda p: (-1, p[0]), "n = -1 of 2"),
+        (lambda p: (torch.tensor(9), p[0]), "n = 9 of 2"),
+        (lambda p: (1, p[0] * math.nan), "NaN"),
+    ],
+)
+def test_a_rule_that_gives_nonsense_is_named(pair, answer, word):
+    with pytest.raises(ValueError) as error:
+        speculative(*pair, prompt(4), 9, gamma=2, rule=lambda p, q, drafted, uniforms: answer(p))
+    one_sentence(error, word, "the rule", "round 1")
+
+
+def test_whole_numbers_of_other_libraries(pair):
+    import numpy
+
+    expected = speculative(*pair, prompt(4), 12, gamma=3, eos_token_id=5, generator=7).tokens.tolist()
+    for kind in (numpy.int64, numpy.int32, torch.tensor):
+        g = speculative(*pair, prompt(4), kind(12), gamma=kind(3), eos_token_id=kind(5), generator=kind(7))
+        assert g.tokens.tolist() == expected
+    several = [numpy.array([5, 30]), torch.tensor([5, 30]), [torch.tensor(5), numpy.int64(30)]]
+    expected = speculative(*pair, prompt(4), 12, eos_token_id=[5, 30], generator=7).tokens.tolist()
+    for eos in several:
+        assert speculative(*pair, prompt(4), 12, eos_token_id=eos, generator=7).tokens.tolist() == expected
+        assert autoregressive(
+            pair[0], prompt(4), numpy.int64(5), eos_token_id=eos, generator=numpy.int64(1)
+        ).tokens.any()
+    for bad in (torch.tensor([2, 3]), torch.tensor(2.0), numpy.float64(2), torch.tensor(True)):
+        with pytest.raises(ValueError, match="gamma"):
+            speculative(*pair, prompt(4), 12, gamma=bad)
+
+
+def test_a_sampling_of_ones_own_reaches_both_models(pair):
+    class Odd(Sampling):
+        def probabilities(self, logits):
+            return super().probabilities(logits.index_fill(-1, torch.arange(0, logits.shape[-1], 2), -math.inf))
+
+    g = speculative(*pair, prompt(4), 20, sampling=Odd(), generator=0)
+    assert all(t % 2 for t in g.tokens.tolist())
+    assert all(t % 2 for r in g.rounds for t in r.drafted.tolist())
 
 
 def test_a_wider_model_drafter_without_a_width_is_fitted(pair):

@@ -45,6 +45,36 @@ def test_pieces_join_to_the_text_and_hold_half_characters(text):
     assert len(found) == len(text) and not any("\ufffd" in piece for piece, _ in found)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xe6\xbc\xa2",
+        b"\xff\xff\xf0\x9f\x90\x89a",
+        b"\xe6\xbca",
+        b"\xf0\x9f\xe6\xbc\xa2",
+        b"\x80" * 9,
+        b"a\xe6\xbc\xe6\xbc",
+    ],
+)
+def test_pieces_of_bytes_that_are_no_text_join_to_what_decodes(data):
+    emitted = [(b, "accepted" if i % 2 else "bonus") for i, b in enumerate(data)]
+    found = list(plots.pieces(Bytes(), torch.tensor([[72, 105]]), emitted))
+    assert "".join(piece for piece, _ in found) == data.decode("utf-8", "replace")
+
+
+def test_a_byte_that_is_no_text_keeps_its_own_origin():
+    emitted = [(0xFF, "resampled"), *[(b, "accepted") for b in "漢".encode()]]
+    assert list(plots.pieces(Bytes(), torch.tensor([[72]]), emitted)) == [("\ufffd", "resampled"), ("漢", "accepted")]
+
+
+def test_nothing_to_draw_is_said_in_one_sentence():
+    for draw in (lambda: plots.plot_rounds(Bytes(), [], "x"), lambda: plots.plot_tapes([], "x")):
+        with pytest.raises(ValueError, match="no round to draw"):
+            draw()
+    with pytest.raises(ValueError, match="trace=True"):
+        plots.plot_tapes(ROUNDS, "x")
+
+
 def test_a_text_that_ends_inside_a_character_is_still_shown():
     found = list(plots.pieces(Bytes(), torch.tensor([[72]]), [(b, "plain") for b in "a🐉".encode()[:-1]]))
     assert found[0] == ("a", "plain") and "\ufffd" in found[-1][0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from spec_lib import Sampling, Source, draw, probabilities
-from spec_lib.sampling import as_source
+from spec_lib.sampling import as_source, whole
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0])
 LARGEST = 1 - 2.0**-24  # the largest float32 that torch.rand can return
@@ -58,6 +58,7 @@ def test_good_options():
         {"top_p": 1},
         {"top_p": 1.0},
         {"top_p": 1e-9},
+        {"top_p": 1e-300},
     ):
         assert Sampling(**options).probabilities(LOGITS).sum().item() == pytest.approx(1, abs=1e-6)
 
@@ -404,3 +405,32 @@ def test_as_source_passes_a_scripted_source_through():
     assert as_source(script, "cpu") is script
     assert isinstance(as_source(3, "cpu"), Source)
     assert isinstance(as_source(None, torch.device("cpu")), Source)
+
+
+@pytest.mark.parametrize("top_p", [5e-324, 1e-300, 1e-30, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_tiny_top_p_keeps_the_likeliest_token(top_p, dtype):
+    p = probabilities(random_logits(6, 40).to(dtype), Sampling(top_p=top_p))
+    assert torch.equal(p, probabilities(random_logits(6, 40).to(dtype), Sampling(0)))
+
+
+def test_top_p_adds_up_the_likelier_tokens_and_subtracts_nothing():
+    """(a + b) - b is not a in float32: a token at the border would be kept or lost by rounding."""
+    logits = random_logits(400, 300, seed=3)
+    values = logits.softmax(-1).sort(dim=-1, descending=True).values
+    for top_p in (0.25, 0.5, 0.9):
+        kept = (probabilities(logits, Sampling(top_p=top_p)) > 0).sum(-1)
+        reached = (values.cumsum(-1) < top_p).sum(-1) + 1  # the token that reaches it stays
+        assert torch.equal(kept, reached)
+    border = torch.tensor([0.5, 0.25, 0.25]).log()
+    assert (probabilities(border, Sampling(top_p=0.5)) > 0).tolist() == [True, False, False]
+
+
+def test_whole_takes_whole_numbers_only():
+    import numpy
+
+    for value in (3, numpy.int32(3), numpy.uint8(3), torch.tensor(3), torch.tensor([3]), numpy.array(3)):
+        assert whole(value) == 3
+    for value in (3.0, "3", None, True, torch.tensor(True), torch.tensor(3.0), torch.tensor([1, 2]), [3]):
+        assert whole(value) is None
+    assert Sampling(temperature=numpy.float32(0.5), top_k=numpy.int64(2), top_p=numpy.float64(0.5))

@@ -88,6 +88,11 @@ def test_best_gamma_is_the_best():
         assert gains[best_gamma(alpha, c, max_gamma=8)] == max(gains)
     assert best_gamma(1.0, 0.1, max_gamma=8) == 8
     assert best_gamma(0.9, 0.1, max_gamma=0) == 0
+    with pytest.raises(ValueError, match="-1"):
+        best_gamma(0.9, 0.1, max_gamma=-1)
+    for c in (math.inf, math.nan, -1):
+        with pytest.raises(ValueError, match="finite"):
+            walltime_improvement(0.5, 0, c)
     assert best_gamma(0.8, 0.1) == 6  # 2.4696; gamma 5 gives 2.4595 and gamma 7 2.4477
 
 

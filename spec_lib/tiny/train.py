@@ -23,6 +23,8 @@ What is unusual here, and why:
 * **Drafts learn what they will be asked.**  Acceptance at a position is 1 - TV(p, q), on text that the *target*
   writes.  So the target first writes some, and the loss moves from Kullback-Leibler (good gradients early) to
   the total variation distance itself.
+* **The target scores each lesson once.**  It costs more than all drafts together, so its laws are kept on the disk
+  (about 4 GB in the full mode; delete `lessons` afterwards) and read as often as the drafts have time for.
 """
 
 from __future__ import annotations
@@ -34,12 +36,15 @@ import random
 import time
 from collections import Counter
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from ..pairs import _quietly
 
 CONTEXT = 1024
 VOCAB = 2048
@@ -55,9 +60,10 @@ SHAPES = {  # layers, width, heads
     "large": (2, 192, 6),
 }
 DRAFTS = ("small", "medium", "large")
+TOGETHER = ({"medium": 1.0}, {"large": 0.85, "small": 0.15})  # two processes, and each draft's share of its minutes
 PLAIN = 0.5  # the share of the text that the target ends with
-MODES = {"quick": (1.0, 1.5, 0.5, 1.5), "full": (26.0, 40.0, 5.0, 25.0)}  # minutes of each stage
-STAGES = ("YOUNG", "TARGET", "WRITING", "DRAFTS")
+MODES = {"quick": (1.0, 1.2, 0.5, 1.3), "full": (22.0, 36.0, 8.0, 30.0)}  # minutes of each stage
+STAGES = ("YOUNG", "TARGET", "LESSONS", "DRAFTS")
 
 
 # --- text -------------------------------------------------------------------------------------------------------
@@ -88,7 +94,6 @@ def split(stories: list[str]) -> tuple[list[str], list[str]]:
 def train_tokenizer(stories: list[str], folder: Path):
     """A byte-level BPE like GPT-2's, of `VOCAB` tokens; id 0 ends a text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
 
     file = folder / "tokenizer.json"
     if not file.exists():
@@ -255,8 +260,9 @@ def step_all(opts: list[torch.optim.Optimizer], share: float) -> None:
 class Stage:
     """A stretch of `minutes` of work that can be stopped and resumed: `for share in stage: ...`."""
 
-    def __init__(self, name: str, minutes: float, out: Path, state: dict):
+    def __init__(self, name: str, minutes: float, out: Path, state: dict, line: int = 0):
         self.name, self.seconds, self.file, self.state = name, minutes * 60, out / f"{name}.checkpoint", state
+        self.line = line  # of the terminal, where several bars run side by side
         self.note, self.used, self.steps = "", 0.0, 0
         if self.file.exists():
             saved = torch.load(self.file, weights_only=False)
@@ -277,7 +283,13 @@ class Stage:
     def __iter__(self):
         last = saved = time.monotonic()
         with tqdm(
-            total=round(self.seconds), initial=round(self.used), unit="s", desc=self.name, mininterval=5, miniters=1
+            total=round(self.seconds),
+            initial=round(self.used),
+            unit="s",
+            desc=self.name,
+            position=self.line,
+            mininterval=5,
+            miniters=1,
         ) as bar:
             try:
                 while self.used < self.seconds:
@@ -339,28 +351,43 @@ def train_target(
 
 
 @torch.no_grad()
-def write_text(model: GPT2LMHeadModel, ids: torch.Tensor, minutes: float, out: Path) -> torch.Tensor:
-    """The target's own text, (rows, WINDOW + 1): at temperatures 1, 0.7 and near 0, behind 16 real tokens each."""
-    file, rows = out / "written.pt", []
-    if file.exists():
-        return torch.load(file)
+def write_lessons(folder: Path, target: Path, ids: torch.Tensor, minutes: float, number: int, count: int) -> None:
+    """Process `number` of `count`: files of rows of text, and the target's law behind each token of them.
+
+    Half of the files hold text that the target wrote, at temperatures 1, 0.7 and near 0, behind 16 real tokens;
+    the others real text, one in six as long as the context.  The laws stay on the disk (69 MB a file, 16 bit):
+    scored once, each serves three drafts many times.
+    """
+    torch.set_num_threads(1)
+    model = _quietly(target).eval()
     temperature = torch.tensor([1.0] * 36 + [0.7] * 16 + [0.01] * 12)[:, None]
-    end = time.monotonic() + minutes * 60
-    with tqdm(desc="writing", unit=" rows", mininterval=5) as bar:
-        while time.monotonic() < end or not rows:
-            starts = torch.randint(0, len(ids) - 17, (64,))
-            row = torch.stack([ids[s : s + 16] for s in starts])
-            cache, fed = None, row
-            while row.shape[1] < WINDOW + 1:
-                kept = {} if cache is None else {cache_name(): cache}
-                result = model(input_ids=fed, use_cache=True, **kept)
-                cache = getattr(result, cache_name())
-                fed = torch.multinomial((result.logits[:, -1] / temperature).softmax(-1), 1)
-                row = torch.cat([row, fed], 1)
-            rows.append(row)
-            bar.update(64)
-    torch.save(torch.cat(rows), file)
-    return torch.cat(rows)
+    folder.mkdir(exist_ok=True)
+    end, i = time.monotonic() + minutes * 60, number
+    while time.monotonic() < end or i < 2 * count:  # of each kind at least one
+        file, kind = folder / f"{i:04d}.pt", i // count % 12
+        if not file.exists():
+            torch.manual_seed(i)
+            own, length = kind % 2 == 0, CONTEXT if kind in (1, 7) else WINDOW
+            first = 0 if kind < 8 else int(torch.randint(CONTEXT - length + 1, (1,)))  # most are asked early on
+            rows = 64 * WINDOW // length
+            known = 16 if own else length
+            starts = torch.randint(len(ids) - known, (rows,))
+            text = torch.stack([ids[s : s + known] for s in starts])
+            laws = torch.empty(rows, length, VOCAB, dtype=torch.float16)
+            cached, fed, done = {}, text, 0
+            while done < length:
+                place = torch.arange(first + done, first + done + fed.shape[1])[None]
+                result = model(input_ids=fed, position_ids=place, use_cache=own, **cached)
+                laws[:, done : done + fed.shape[1]] = result.logits.softmax(-1)
+                done += fed.shape[1]
+                if own:
+                    cached = {cache_name(): getattr(result, cache_name())}
+                    fed = torch.multinomial((result.logits[:, -1] / temperature).softmax(-1), 1)
+                    text = torch.cat([text, fed], 1)
+            beside = file.with_suffix(".new")
+            torch.save({"text": text[:, :length], "first": first, "laws": laws}, beside)
+            os.replace(beside, file)
+        i += count
 
 
 def cache_name() -> str:
@@ -370,39 +397,51 @@ def cache_name() -> str:
     return "cache" if "cache" in inspect.signature(GPT2LMHeadModel.forward).parameters else "past_key_values"
 
 
-def train_drafts(target, ids: torch.Tensor, written: torch.Tensor, minutes: float, out: Path) -> dict:
-    """Distil all drafts at once, so that the target scores each batch once for the three."""
-    drafts = {name: new_model(name) for name in DRAFTS}
-    opts = {name: optimizers(drafts[name]) for name in DRAFTS}
-    windows, long_windows = Windows(ids, seed=2), Windows(ids, seed=3)
-    state = {"windows": windows, "long_windows": long_windows, **drafts}
-    state |= {f"{n}-{i}": o for n in DRAFTS for i, o in enumerate(opts[n])}
-    stage = Stage("drafts", minutes, out, state)
-    mean: dict[str, float] = {}
+def train_drafts(names: dict[str, float], lessons: Path, minutes: float, out: Path, line: int) -> None:
+    """One process: these drafts, one after the other, each with its share of the minutes."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "target")
+    for name, share in names.items():
+        store(train_draft(name, lessons, minutes * share, out, line), tokenizer, out / name)
+
+
+def train_draft(name: str, lessons: Path, minutes: float, out: Path, line: int = 0) -> GPT2LMHeadModel:
+    """Distil one draft from the target's laws, on one thread: matrices this small do not gain from a second."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    chance = random.Random(name)
+    files = [torch.load(file, mmap=True) for file in sorted(lessons.glob("*.pt"))]  # read where and when needed
+    short, long = ([f for f in files if (f["text"].shape[1] == CONTEXT) == whole] for whole in (False, True))
+    draft = new_model(name)
+    muon, adam = optimizers(draft)
+    stage = Stage(name, minutes, out, {"model": draft, "muon": muon, "adam": adam}, line)
+    mean = None
     for share in stage:
-        if share > 0.6 and stage.steps % 3 == 0:  # the whole context, so that guesses hold far into a text
-            batch, first = long_windows.take(DRAFT_BATCH // CONTEXT, CONTEXT)[:, :-1], 0
-        else:
-            rows = DRAFT_BATCH // WINDOW
-            own = written[torch.randint(0, len(written), (rows * 5 // 8,)), :-1]
-            batch = torch.cat([windows.take(rows - len(own), WINDOW)[:, :-1], own])
-            first = random.choice((0, 0, random.randrange(CONTEXT - WINDOW + 1)))  # most are asked early on
-        position = torch.arange(first, first + batch.shape[1])[None]
-        with torch.no_grad():
-            log_p = target(input_ids=batch, position_ids=position, use_cache=False).logits.log_softmax(-1)
-            p = log_p.exp()
-        variation = min(1.0, share / 0.4)
-        for name, draft in drafts.items():
-            log_q = draft(input_ids=batch, position_ids=position, use_cache=False).logits.log_softmax(-1)
-            distance = (p - log_q.exp()).abs().sum(-1).mean() / 2  # 1 - acceptance
-            loss = 4 * variation * distance
-            if variation < 1:
-                loss = loss + (1 - variation) * (p * (log_p - log_q)).sum(-1).mean()
-            loss.backward()
-            step_all(opts[name], share)
-            mean[name] = distance.item() if name not in mean else 0.99 * mean[name] + 0.01 * distance.item()
-        stage.note = " ".join(f"{n} {1 - v:.3f}" for n, v in mean.items())
-    return {name: draft.eval() for name, draft in drafts.items()}
+        lesson = chance.choice(long if share > 0.5 and long and stage.steps % 4 == 0 else short)
+        some = chance.sample(range(len(lesson["text"])), DRAFT_BATCH // lesson["text"].shape[1])
+        text, p = lesson["text"][some], lesson["laws"][some].float()
+        place = torch.arange(lesson["first"], lesson["first"] + text.shape[1])[None]
+        logits = draft(input_ids=text, position_ids=place, use_cache=False).logits
+        acceptance = torch.minimum(p, logits.softmax(-1)).sum(-1).mean()  # 1 - TV, in the form with two terms fewer
+        variation = min(1.0, share / 0.3)
+        loss = -4 * variation * acceptance
+        if variation < 1:  # Kullback-Leibler, less the entropy of p, which the draft cannot change
+            loss = loss - (1 - variation) * (p * logits.log_softmax(-1)).sum(-1).mean()
+        loss.backward()
+        step_all([muon, adam], share)
+        mean = acceptance.item() if mean is None else 0.99 * mean + 0.01 * acceptance.item()
+        stage.note = f"acceptance {mean:.3f}"
+    return draft.eval()
+
+
+def in_processes(work, arguments: list[tuple]) -> None:
+    """work(*arguments) for each, side by side; Ctrl-C stops them all, each after its checkpoint."""
+    processes = [get_context("spawn").Process(target=work, args=args) for args in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit("training stopped; the same command goes on from here")
 
 
 @torch.no_grad()
@@ -451,10 +490,9 @@ def main(argv: list[str] | None = None) -> None:
     target = train_target("target", grow(young, "target"), plain, held_plain, minutes[1], args.out)
     store(target, tokenizer, args.out / "target")
     print(f"target: held-out loss {held_out_loss(target, held_plain):.3f} nats a token", flush=True)
-    written = write_text(target, plain, minutes[2], args.out)
-    drafts = train_drafts(target, plain, written, minutes[3], args.out)
-    for name, draft in drafts.items():
-        store(draft, tokenizer, args.out / name)
+    lessons = args.out / "lessons"
+    in_processes(write_lessons, [(lessons, args.out / "target", plain, minutes[2], i, 2) for i in range(2)])
+    in_processes(train_drafts, [(names, lessons, minutes[3], args.out, i) for i, names in enumerate(TOGETHER)])
     from .measure import measure
 
     table = measure(args.out, args.text, 40 if args.mode == "quick" else 200)

@@ -89,6 +89,19 @@ def _run(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, 
     return True
 
 
+def _likeliest_first(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, Callable]]) -> list[tuple]:
+    """The mistakes, those first that answer as the function does in the most cases: one case can look like several."""
+
+    def agreements(answer: Callable) -> int:
+        agree = 0
+        for _, arguments, _ in cases:
+            with contextlib.suppress(Exception):
+                agree += _close(function(*arguments), answer(*arguments))
+        return agree
+
+    return sorted(wrong, key=lambda mistake: -agreements(mistake[1]))
+
+
 def _numbers(x) -> list[float]:
     return torch.as_tensor(x, dtype=torch.float64).flatten().tolist()
 
@@ -341,8 +354,9 @@ def check_overlap(function: Callable) -> bool:
             "this is the chance that two separate draws agree (exact match)",
             lambda p, q: sum(a * b for a, b in _both(p, q)),
         ),
+        ("this is what the envelope keeps, 1 / max(p/q)", lambda p, q: 1 / max(a / b for a, b in _both(p, q) if b)),
     ]
-    return _run(function, cases, wrong)
+    return _run(function, cases, _likeliest_first(function, cases, wrong))
 
 
 def _both(p, q) -> list[tuple[float, float]]:
@@ -377,6 +391,7 @@ def check_residual(function: Callable) -> bool:
 
     p, q = _law(0.5, 0.3, 0.2), _law(0.2, 0.5, 0.3)
     r, s = _law(0.4, 0.1, 0.4, 0.1), _law(0.1, 0.3, 0.2, 0.4)
+    near = _law(0.5 - 1e-8, 0.3, 0.2 + 1e-8)
     stack = torch.stack([p, _law(0.25, 0.5, 0.25), _law(0.2, 0.3, 0.5)])
     drafts = torch.stack([q, _law(0.25, 0.5, 0.25), _law(0.6, 0.2, 0.2)])
     answer = _by_row(right)
@@ -385,6 +400,7 @@ def check_residual(function: Callable) -> bool:
         ("p = .4 .1 .4 .1, q = .1 .3 .2 .4", (r, s), answer(r, s)),
         ("q = p = .5 .3 .2, where nothing is lacking", (p.clone(), p.clone()), answer(p, p)),
         ("three laws at once, the second equal to its draft", (stack, drafts), answer(stack, drafts)),
+        ("next to nothing is lacking: p = .5 .3 .2, q = p but for 1e-8", (p, near), [1.0, 0.0, 0.0]),
     ]
     wrong = [
         ("0 was divided by 0: where nothing is lacking, the answer is p", scaled(lack)),
@@ -399,6 +415,10 @@ def check_residual(function: Callable) -> bool:
         (
             "the difference is not divided by its sum",
             _by_row(lambda p, q: [lack(a, b) for a, b in zip(p, q, strict=True)]),
+        ),
+        (
+            "p was returned although a little is lacking: compare the sum with 0, not with a small number",
+            _by_row(lambda p, q: list(p) if sum(map(lack, p, q)) < 1e-2 else right(p, q)),
         ),
         ("|p - q| was taken: tokens with more than their share get still more", scaled(lambda a, b: abs(a - b))),
         ("p and q are swapped: this is what the draft has too much of", scaled(lambda a, b: max(0.0, b - a))),
@@ -448,6 +468,10 @@ def check_law_of_mismatch(function: Callable) -> bool:
         rejected = 1 - sum(min(a, b) for a, b in zip(p, q, strict=True))
         return [a + rejected * b for a, b in zip(kept, rest, strict=True)]
 
+    def residual_of_drawn(p, q, d):
+        kept, lack = parts(p, q, d)[0], [max(0.0, a - b) for a, b in zip(p, d, strict=True)]
+        return [a + (1 - sum(kept)) * x / sum(lack) for a, x in zip(kept, lack, strict=True)]
+
     def replaced_from_p(p, q, d):
         kept = parts(p, q, d)[0]
         return [a + (1 - sum(kept)) * b for a, b in zip(kept, p, strict=True)]
@@ -462,7 +486,11 @@ def check_law_of_mismatch(function: Callable) -> bool:
     ]
     cases = [(name, (_law(*a), _law(*b), _law(*c)), branches(a, b, c)) for name, a, b, c in given]
     wrong = [
-        ("`drawn` is not used: guesses come from it, so it says what arrives", with_lists(lambda p, q, d: list(p))),
+        (
+            "this is p: either `drawn` is not used, or it is also put where the rule has q (which does not know it)",
+            with_lists(lambda p, q, d: list(p)),
+        ),
+        ("the residual is that of p and `drawn`; the rule only knows q", with_lists(residual_of_drawn)),
         (
             "the replacements of rejected guesses are missing: the numbers do not sum to 1",
             with_lists(only_kept),
@@ -479,19 +507,6 @@ def check_law_of_mismatch(function: Callable) -> bool:
 
 
 # --- notebook 04 ------------------------------------------------------------------------------------------------
-
-
-def _likeliest_first(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, Callable]]) -> list[tuple]:
-    """The mistakes, those first that answer as the function does in the most cases: one case can look like several."""
-
-    def agreements(answer: Callable) -> int:
-        agree = 0
-        for _, arguments, _ in cases:
-            with contextlib.suppress(Exception):
-                agree += _close(function(*arguments), answer(*arguments))
-        return agree
-
-    return sorted(wrong, key=lambda mistake: -agreements(mistake[1]))
 
 
 def check_round_tokens(function: Callable) -> bool:
@@ -533,6 +548,13 @@ def check_round_tokens(function: Callable) -> bool:
         law = rest(p[rejected[0]].tolist(), q[rejected[0]].tolist()) if rejected else p[-1].tolist()
         return [int(x[t]) for t in kept] + [pick(law, float(v))]
 
+    def never_ends(p, q, x, u, v, last: bool):
+        written = []
+        for t, guess in enumerate(x.tolist()):
+            stands = float(u[t] * q[t, guess]) < float(p[t, guess])
+            written.append(guess if stands else pick(rest(p[t].tolist(), q[t].tolist()), float(v)))
+        return [*written, pick(p[-1].tolist(), float(v))] if last else written
+
     def keeps_the_fallen(p, q, x, u, v):
         written = walk(p, q, x, u, v)
         n = len(written) - 1
@@ -571,6 +593,9 @@ def check_round_tokens(function: Callable) -> bool:
     wrong = [
         ("guesses behind the rejection are kept; they continue a text that does not exist", goes_on),
         ("the rejected guess is kept beside its replacement", keeps_the_fallen),
+        ("the round goes on after a rejection: it ends there", lambda *a: never_ends(*a, last=True)),
+        ("the round goes on after a rejection, and has no bonus", lambda *a: never_ends(*a, last=False)),
+        ("the accepted guesses are missing: they are text too", lambda *a: walk(*a)[-1:]),
         ("the token of the target's own is missing, replacement or bonus", lambda *a: walk(*a, own=False)),
         ("the bonus is missing: when all stand, the last row of p is still unused", lambda *a: walk(*a, bonus=None)),
         (
@@ -633,6 +658,10 @@ def check_greedy_tokens(function: Callable) -> bool:
     wrong = [
         ("the target's own token is missing", lambda b, x: one_hot(b, x)[:-1]),
         ("the bonus is missing: when all agree, the last of best is written too", lambda b, x: one_hot(b, x)[: len(x)]),
+        (
+            "guesses that agree behind the first that is off are counted too",
+            lambda b, x: [*x[: len(agreeing(b, x))], b[len(agreeing(b, x))]],
+        ),
         ("guesses behind the first that is off are kept", lambda b, x: [*agreeing(b, x), b[len(agreeing(b, x))]]),
         (
             "what is added is always the last of best; where a guess fell, it is the target's choice there",
@@ -680,8 +709,16 @@ def check_tokens_without_bonus(function: Callable) -> bool:
             "the closed form divides by 1 - alpha, which is 0 here; a sum needs no division",
             lambda a, k: math.nan if a == 1 else right(a, k),
         ),
+        (
+            "the value at alpha = 1 is off: there every round writes gamma tokens",
+            lambda a, k: 1 if a == 1 else right(a, k),
+        ),
+        (
+            "the value at alpha = 1 is off: there every round writes gamma tokens",
+            lambda a, k: 0 if a == 1 else right(a, k),
+        ),
     ]
-    return _run(function, cases, wrong)
+    return _run(function, cases, _likeliest_first(function, cases, wrong))
 
 
 # --- notebook 05 ------------------------------------------------------------------------------------------------
@@ -730,6 +767,10 @@ def check_accepted_count(function: Callable) -> bool:
         ),
         ("the first rejected token is counted too", lambda m: count(m, lambda row: min(first(row) + 1, len(row)))),
         ("the counts of all rows are added up; each row has its own", lambda m: [sum(count(m, first))]),
+        (
+            "it is summed over all rows, without an end to each row's accepts: one count a row, up to its first False",
+            lambda m: [m.sum().item()] if m.ndim == 2 else count(m, first),
+        ),
         ("the product runs down the columns; the tokens of one draft lie along a row", columns),
     ]
     if not _run(function, cases, wrong):

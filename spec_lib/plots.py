@@ -263,7 +263,15 @@ def plot_acceptance(rounds: Sequence, title: str) -> None:
     _, (left, right) = plt.subplots(2, 1, figsize=(8, 4.8), layout="constrained", height_ratios=(2, 1))
     places = acceptance_positions(rounds)
     x = list(range(1, len(places) + 1))
-    left.bar(x, [n for n, _ in places], 0.7, color="none", edgecolor=PALETTE["rejected"], hatch="xxx", label="reached")
+    left.bar(
+        x,
+        [n for n, _ in places],
+        0.7,
+        color="none",
+        edgecolor=PALETTE["rejected"],
+        hatch="xxx",
+        label="rejected (whole box: reached)",
+    )
     left.bar(x, [a for _, a in places], 0.7, color=PALETTE["accepted"], edgecolor="white", label="accepted")
     for i, (n, a) in zip(x, places, strict=True):
         left.annotate(f"{a / n:.0%}" if n else "never", (i, n), ha="center", va="bottom", fontsize=9)

@@ -60,14 +60,13 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     Notebook 01.
     """
     x = logits if logits.dtype == torch.float64 else logits.float()  # 16 bit is too coarse for ratios
-    top = x.amax(-1, keepdim=True)
     if sampling.temperature == 0:
-        one = 1 + 0 * top  # 1, or NaN where the row holds one
+        one = 1 + 0 * x.amax(-1, keepdim=True)  # 1, or NaN where the row holds one
         return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), one)
     if sampling.temperature != 1:
         # The maximum is taken off first, so that a tiny temperature gives 0 and -large, never inf - inf;
         # both ends are kept within what float32 can hold.
-        x = (x - top) / min(max(sampling.temperature, 1e-30), 1e30)
+        x = (x - x.amax(-1, keepdim=True)) / min(max(sampling.temperature, 1e-30), 1e30)
     p = x.softmax(-1)
     if sampling.top_k and sampling.top_k < p.shape[-1]:
         values, indices = p.topk(sampling.top_k)  # exactly k, also where several tie for the last place
@@ -86,12 +85,15 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     p: (vocab,) floating; u: 0-d uniform in [0, 1).  Returns (1,) int64 on p's device.
 
     A token of probability 0 is never drawn, nor does u ever lie past the last token: u is at most 1 - 2^-24, and
-    u * total rounds below total.  A law with NaNs gives token 0; the loops report those by name.
+    u * total rounds below total.  A law with NaNs gives some token; the loops report those by name.
     `torch.multinomial` would take several times as long, and on a GPU turns a NaN into a failed device.
     Notebook 01.
     """
+    total = p.cumsum(-1)
+    if p.is_cpu:  # it adds one after the other: where p is 0 the sum stands still, and no stretch begins there
+        return torch.searchsorted(total, u.to(p.dtype) * total[-1:], right=True).clamp_(max=p.shape[-1] - 1)
     # A GPU adds in parallel, so that a sum may pass its predecessor's by rounding although p is 0: hence the mask.
-    total = p.cumsum(-1).masked_fill_(p == 0, 0)
+    total.masked_fill_(p == 0, 0)
     return (total > u.to(p.dtype) * total.max()).int().argmax(-1, keepdim=True)  # argmax takes the first of equals
 
 

@@ -230,7 +230,6 @@ MUTANTS = [
     Mutant(
         "04b the same at temperature 0",
         both(
-            around(drafting, "probabilities", soft_at_zero),
             around(sampling, "probabilities", soft_at_zero),
             drawn_from(lambda p, s: p if s.temperature else certain(p)),
         ),

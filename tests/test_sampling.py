@@ -302,8 +302,17 @@ def test_tokens_without_probability_are_never_drawn():
 )
 def test_sums_made_in_parallel_never_draw_a_token_without_probability(p, sums, u, token, monkeypatch):
     """A GPU's cumulative sum may be off by a rounding where p is 0; here such sums are put in its place."""
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False), raising=False)
     monkeypatch.setattr(torch.Tensor, "cumsum", lambda self, dim: torch.tensor(sums))
     assert int(draw(torch.tensor(p), torch.tensor(u))) == token
+
+
+def test_a_cpu_and_a_gpu_take_the_same_token(monkeypatch):
+    laws = [probabilities(random_logits(1, 500, seed)[0], Sampling(top_k=k)) for seed in range(20) for k in (None, 7)]
+    us = [torch.tensor(u) for u in (0.0, 0.3, 0.999, LARGEST)]
+    here = [int(draw(p, u)) for p in laws for u in us]
+    monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False), raising=False)
+    assert [int(draw(p, u)) for p in laws for u in us] == here
 
 
 def test_draws_agree_with_the_law():

@@ -34,6 +34,16 @@ def one_sum(p, q):
     return rest(p, q) / total if total > 0 else p
 
 
+def patient(p, q):
+    total = rest(p, q).sum(-1, keepdim=True)
+    return torch.where(total > 1e-2, rest(p, q) / total, p)
+
+
+def clamped(p, q):
+    total = rest(p, q).sum(-1, keepdim=True)
+    return torch.where(total > 0, rest(p, q) / total.clamp(min=1e-6), p)
+
+
 def all_or_nothing(p, q):
     total = rest(p, q).sum(-1, keepdim=True)
     return rest(p, q) / total if bool((total > 0).all()) else p
@@ -51,7 +61,10 @@ WRONG = [
     ("overlap", lambda p, q: float(ratio(p, q).mean()), "averaged over the tokens"),
     ("overlap", lambda p, q: ratio(p, q).sum(), "without how often"),
     ("overlap", lambda p, q: float(p @ q), "two separate draws agree"),
+    ("overlap", lambda p, q: 1 / float((p / q)[q > 0].max()), "envelope"),
     ("residual", rest, "not divided by its sum"),
+    ("residual", patient, "not with a small number"),
+    ("residual", clamped, "next to nothing"),
     ("residual", lambda p, q: (p - q).abs() / (p - q).abs().sum(-1, keepdim=True), "|p - q| was taken"),
     ("residual", lambda p, q: sl.residual(q, p), "swapped"),
     ("residual", lambda p, q: rest(p, q).softmax(-1), "softmax"),
@@ -70,6 +83,11 @@ WRONG = [
     (
         "law_of_mismatch",
         lambda p, q, d: d * ratio(p, d) + (1 - torch.minimum(p, d).sum()) * sl.residual(p, d),
-        "not used",
+        "where the rule has q",
+    ),
+    (
+        "law_of_mismatch",
+        lambda p, q, d: d * ratio(p, q) + (1 - (d * ratio(p, q)).sum()) * sl.residual(p, d),
+        "p and `drawn`",
     ),
 ]

@@ -35,6 +35,13 @@ def masked(p, q, drafted, uniforms, v):  # the whole mask, not its beginning
     return drafted[mask].tolist() + [int(sl.draw(sl.residual(p[first], q[first]), v))]
 
 
+def goes_on(p, q, drafted, uniforms, v):
+    return [
+        x if below(uniforms[t], p[t, x], q[t, x]) else int(sl.draw(sl.residual(p[t], q[t]), v))
+        for t, x in enumerate(drafted.tolist())
+    ]
+
+
 def keeps(p, q, drafted, uniforms, v):  # off by one: the fallen guess goes with those that stood
     n, law = sl.verify_deepmind(p, q, drafted, uniforms)
     return drafted[: n + 1].tolist() + [int(sl.draw(law, v))]
@@ -62,6 +69,11 @@ def agree(best, drafted):
     return n
 
 
+def all_counted(best, drafted):
+    n = sum(b == x for b, x in zip(best, drafted, strict=False))
+    return [*drafted[:n], best[n]]
+
+
 def all_that_agree(best, drafted):
     kept = [x for b, x in zip(best, drafted, strict=False) if b == x]
     return [*kept, best[len(kept)]]
@@ -70,6 +82,9 @@ def all_that_agree(best, drafted):
 WRONG = [
     ("round_tokens", masked, "guesses behind the rejection are kept"),
     ("round_tokens", keeps, "rejected guess is kept"),
+    ("round_tokens", lambda *a: goes_on(*a) + [int(sl.draw(a[0][-1], a[4]))], "goes on after a rejection: it"),
+    ("round_tokens", goes_on, "goes on after a rejection, and"),
+    ("round_tokens", lambda *a: a_round()(*a)[-1:], "accepted guesses are missing"),
     ("round_tokens", alone, "token of the target's own is missing"),
     ("round_tokens", no_bonus, "the bonus is missing"),
     ("round_tokens", a_round(bonus=lambda p, q: p[-2] if len(p) > 1 else p[-1]), "last guess's law"),
@@ -100,10 +115,12 @@ WRONG = [
         "the guess that fell is written",
     ),
     ("greedy_tokens", agree, "not the tokens"),
+    ("greedy_tokens", all_counted, "are counted too"),
     ("greedy_tokens", lambda best, drafted: best, "every choice of the target"),
     ("tokens_without_bonus", sl.expected_tokens, "this is with the bonus"),
     ("tokens_without_bonus", lambda a, k: sum(a**n for n in range(1, k + 1)), "only guesses that stood"),
     ("tokens_without_bonus", lambda a, k: a**k, "what is lost"),
+    ("tokens_without_bonus", lambda a, k: 1.0 if a == 1 else (1 - a**k) / (1 - a), "value at alpha = 1"),
     ("tokens_without_bonus", lambda a, k: a * k, "as if a rejection did not end"),
     ("tokens_without_bonus", lambda a, k: sl.expected_tokens(a, k) - a, "the loss is alpha^gamma"),
     ("tokens_without_bonus", lambda a, k: sl.expected_tokens(a, k) - 1, "only guesses that stood"),

@@ -182,7 +182,8 @@ def _overlap(pair, r) -> str:
         said = "The last token comes from p itself: nothing was guessed at its place, so all of p is kept."
     else:
         return ""
-    chosen = torch.maximum(p, q).topk(min(SHOWN, len(p))).indices.tolist()
+    most, chosen = torch.maximum(p, q).topk(min(SHOWN, len(p)))
+    chosen = chosen[most >= 0.0005].tolist()  # a filter or a low temperature may leave fewer
     chosen += [] if r.token in chosen else [r.token]
     labels = [pair.decode([x]) for x in chosen]
     return f"{said}<br>{bars(p[chosen].tolist(), q[chosen].tolist(), labels)}"

@@ -1086,3 +1086,589 @@ def check_fed_in_round(function: Callable) -> bool:
         ),
     ]
     return _run(function, cases, wrong)
+
+
+# --- notebook 02 ------------------------------------------------------------------------------------------------
+
+
+def check_cost_per_kept_token(function: Callable) -> bool:
+    """function(fixed, each, draft, gamma, kept) -> milliseconds of one round for each token that it keeps."""
+
+    def bill(fixed, each, draft, gamma, kept, read=None, drafted=None, passes=1):
+        items = [float(fixed)] * passes  # one pass of the target ...
+        items += [float(each)] * (gamma + 1 if read is None else read)  # ... and every token in it
+        items += [float(draft)] * (gamma if drafted is None else drafted)
+        return sum(items) / kept
+
+    arguments = [
+        ("gamma 4, all five tokens kept", (20, 1, 2, 4, 5)),
+        ("gamma 4, two tokens kept", (20, 1, 2, 4, 2)),
+        ("gamma 4, one token kept", (20, 1, 2, 4, 1)),
+        ("gamma 1, two tokens kept", (20, 1, 5, 1, 2)),
+        ("gamma 0: no draft at all", (20, 1, 2, 0, 1)),
+        ("a machine without a flat part", (1, 20, 2, 4, 3)),
+    ]
+    wrong = [
+        (
+            "the time is shared out over all tokens that were read; only those that were kept are text",
+            lambda f, e, d, g, k: bill(f, e, d, g, g + 1),
+        ),
+        ("the draft's time is missing: it makes gamma passes", lambda f, e, d, g, k: bill(f, e, d, g, k, drafted=0)),
+        (
+            "the pass reads gamma + 1 tokens, the last token of the text and the drafted ones",
+            lambda f, e, d, g, k: bill(f, e, d, g, k, read=g),
+        ),
+        (
+            "the draft makes gamma passes, one for each token that it guesses",
+            lambda f, e, d, g, k: bill(f, e, d, g, k, drafted=g + 1),
+        ),
+        (
+            "only the kept tokens are paid for; a rejected guess has been read as well",
+            lambda f, e, d, g, k: bill(f, e, d, g, k, read=k),
+        ),
+        (
+            "the fixed part is paid for each token; it is paid once a pass",
+            lambda f, e, d, g, k: bill(f, e, d, g, k, passes=g + 1),
+        ),
+        ("this is the whole round; divide it by the tokens kept", lambda f, e, d, g, k: bill(f, e, d, g, 1)),
+    ]
+    return _run(function, [(name, a, bill(*a)) for name, a in arguments], wrong)
+
+
+def check_median_and_spread(function: Callable) -> bool:
+    """function(times, warm_up) -> (median, range of the middle half), the first warm_up times left out."""
+
+    def middle(times):  # the smallest number that has as many below it as above, or half way between two such
+        ranked = sorted(times)
+        while len(ranked) > 2:
+            ranked = ranked[1:-1]
+        return sum(ranked) / len(ranked)
+
+    def spread(times, cut=None):
+        ranked = sorted(times)
+        for _ in range(len(times) // 4 if cut is None else cut):
+            ranked = ranked[1:-1]
+        return ranked[-1] - ranked[0]
+
+    def right(times, warm_up):
+        return [middle(times[warm_up:]), spread(times[warm_up:])]
+
+    arguments = [
+        ("nine runs, one of them a warm-up", ([60.0, 25.0, 20.0, 140.0, 22.0, 19.0, 26.0, 21.0, 23.0], 1)),
+        ("no warm-up, one bad run", ([20.0, 21.0, 140.0, 20.0, 22.0, 24.0, 21.0], 0)),
+        ("a fast first run", ([1.0, 1.0, 9.0, 7.0, 8.0, 10.0, 7.5], 2)),
+        ("three runs: nothing to cut off", ([5.0, 3.0, 4.0], 0)),
+        ("one run: no spread", ([9.0, 4.0], 1)),
+    ]
+
+    def ordered(times, w, cut=None):  # the warm-up taken from the sorted times
+        ranked = sorted(times)[w:]
+        return [middle(ranked), spread(ranked, cut)]
+
+    def late(times, w):  # the upper one of two middle times
+        kept = sorted(times[w:])
+        return [kept[len(kept) // 2], spread(kept)]
+
+    def deviation(values):
+        mean = sum(values) / len(values)
+        return (sum((x - mean) ** 2 for x in values) / max(len(values) - 1, 1)) ** 0.5
+
+    def variants(centre, width, first=lambda times, w: times[w:]):
+        return lambda times, w: [centre(first(times, w)), width(first(times, w))]
+
+    wrong = [
+        ("the warm-up is counted too", variants(middle, spread, lambda times, w: times)),
+        ("the warm-up was taken from the sorted times: leave out the first runs, not the fastest", ordered),
+        (
+            "the last runs are left out; the warm-up is at the beginning",
+            variants(middle, spread, lambda times, w: times[: len(times) - w]),
+        ),
+        (
+            "the first number is the mean, which one bad run can carry away",
+            lambda times, w: [_mean(times[w:]), right(times, w)[1]],
+        ),
+        ("of an even number of times, the median lies half way between the two in the middle", late),
+        (
+            "the spread is that of all runs; cut a quarter of them off at each end first",
+            variants(middle, lambda values: max(values) - min(values)),
+        ),
+        ("the second number is a standard deviation, which one bad run can carry away", variants(middle, deviation)),
+        (
+            "a quarter is cut off in all; cut a quarter at each end",
+            variants(middle, lambda values: spread(values, len(values) // 8)),
+        ),
+    ]
+
+    def flat(times, warm_up):
+        found = function(times, warm_up)
+        if found is None or found is Ellipsis:
+            return None
+        return [float(x) for x in found] if isinstance(found, (tuple, list)) else found
+
+    return _run(flat, [(name, a, right(*a)) for name, a in arguments], wrong)
+
+
+def check_knee(function: Callable) -> bool:
+    """function(v, factor) -> the largest n up to which no pass in the table costs more than factor times v[1]."""
+
+    def right(v, factor):
+        best = None
+        for n in sorted(v):
+            if any(v[m] > factor * v[1] for m in v if m <= n):
+                break
+            best = n
+        return best
+
+    arguments = [
+        ("20 ms and 1 ms a token", ({n: 20.0 + n for n in (1, 2, 4, 8, 16, 32, 64)}, 2.0)),
+        ("the same table, factor 1.25", ({n: 20.0 + n for n in (1, 2, 4, 8, 16, 32, 64)}, 1.25)),
+        ("a pass that costs exactly twice as much", ({1: 10.0, 2: 15.0, 4: 20.0, 8: 35.0}, 2.0)),
+        ("1 ms and 20 ms a token: no flat part", ({n: 1.0 + 20 * n for n in (1, 2, 4, 8)}, 1.9)),
+        ("a dip behind the knee", ({1: 10.0, 2: 12.0, 4: 15.0, 8: 26.0, 16: 19.0, 32: 50.0}, 2.0)),
+        ("a table that is not in order", ({8: 18.0, 1: 10.0, 32: 40.0, 2: 11.0, 16: 30.0}, 2.0)),
+        ("flat to its end", ({1: 10.0, 8: 10.5, 64: 12.0}, 2.0)),
+    ]
+
+    def unordered(v, factor):
+        best = None
+        for n in v:
+            if v[n] > factor * v[1]:
+                break
+            best = n
+        return best
+
+    wrong = [
+        (
+            "this is the first n that costs too much; the knee is the last that does not",
+            lambda v, f: next(n for n in sorted(v) if v[n] > f * v[1]),
+        ),
+        ("this is the time at the knee; its n is asked for", lambda v, f: v[right(v, f)]),
+        (
+            "times a token were compared, v[n] / n: they fall all the way; compare whole passes",
+            lambda v, f: max(n for n in v if v[n] / n <= f * v[1]),
+        ),
+        (
+            "n passes over one token were the measure, not one",
+            lambda v, f: max(n for n in v if v[n] <= f * n * v[1]),
+        ),
+        ("a pass of exactly factor times v[1] still counts", lambda v, f: max(n for n in v if v[n] < f * v[1])),
+        (
+            "a dip behind the knee was taken: stop at the first pass that costs too much",
+            lambda v, f: max(n for n in v if v[n] <= f * v[1]),
+        ),
+        ("the table was read in the order in which it stands; sort it by n", unordered),
+    ]
+    return _run(function, [(name, a, right(*a)) for name, a in arguments], wrong)
+
+
+def check_bytes_read(function: Callable) -> bool:
+    """function(layers, width, vocab, context, n, itemsize) -> bytes that a GPT-2 pass must fetch from memory."""
+
+    def count(layers, width, vocab, context, n, itemsize, head=True, keys_and_values=2, inner=4):
+        numbers = 0
+        for _ in range(layers):
+            shapes = [(width, 3 * width), (width, width), (width, inner * width), (inner * width, width)]
+            shapes += [(context, width)] * keys_and_values
+            numbers += sum(rows * columns for rows, columns in shapes)
+        return itemsize * (numbers + (vocab * width if head else 0))
+
+    arguments = [
+        ("1 layer of width 2, 3 words, nothing cached, float32", (1, 2, 3, 0, 1, 4)),
+        ("the same with 5 tokens cached", (1, 2, 3, 5, 1, 4)),
+        ("the same, 4 tokens in the pass", (1, 2, 3, 5, 4, 4)),
+        ("the same in 16 bit", (1, 2, 3, 5, 4, 2)),
+        ("GPT-2 large behind 64 tokens, 5 in the pass", (36, 1280, 50257, 64, 5, 4)),
+    ]
+    wrong = [
+        (
+            "this counts numbers, not bytes: each takes itemsize bytes",
+            lambda la, w, v, c, n, i: count(la, w, v, c, n, 1),
+        ),
+        (
+            "the weights are fetched n times; one pass fetches them once, for all its tokens",
+            lambda la, w, v, c, n, i: (n - 1) * count(la, w, v, 0, n, i) + count(la, w, v, c, n, i),
+        ),
+        ("all is fetched n times; a pass fetches it once", lambda la, w, v, c, n, i: n * count(la, w, v, c, n, i)),
+        (
+            "the head is missing: vocab x width weights turn the last layer into scores",
+            lambda *a: count(*a, head=False),
+        ),
+        (
+            "the vocabulary's table is counted twice; input and head share it, and the input looks up n rows only",
+            lambda la, w, v, c, n, i: count(la, w, 2 * v, c, n, i),
+        ),
+        ("keys or values are missing: the cache holds both", lambda *a: count(*a, keys_and_values=1)),
+        ("the cache is missing: a pass reads the keys and values behind it", lambda *a: count(*a, keys_and_values=0)),
+        (
+            "the cache is counted for one layer only: each layer has its own",
+            lambda la, w, v, c, n, i: count(la, w, v, 0, n, i) + i * 2 * c * w,
+        ),
+        (
+            "the new tokens are counted as cached: what was in memory before the pass is asked for",
+            lambda la, w, v, c, n, i: count(la, w, v, c + n, n, i),
+        ),
+    ]
+    return _run(function, [(name, a, count(*a)) for name, a in arguments], wrong)
+
+
+# --- notebook 07 ------------------------------------------------------------------------------------------------
+
+_WARD = (4, 6, 3, 1, 5, 2)  # the clinic: which of the six samplers patient A is, patient B, ...
+
+
+def ward(samplers: Sequence) -> dict[str, object]:
+    """Six samplers as patients A to F, in an order that the reader is to find out."""
+    return {name: samplers[i - 1] for name, i in zip("ABCDEF", _WARD, strict=True)}
+
+
+def check_law_of_asking_twice(function: Callable) -> bool:
+    """function(p, q) -> law written when a guess stands if the target's own draw equals it, else p is drawn anew."""
+
+    def walk(p, q):  # every guess, every first draw, every second draw
+        law = [0.0] * len(p)
+        for (x, b), (y, a) in itertools.product(enumerate(q.tolist()), enumerate(p.tolist())):
+            if x == y:
+                law[x] += b * a
+                continue
+            for z, again in enumerate(p.tolist()):
+                law[z] += b * a * again
+        return law
+
+    def stood(p, q):
+        return [a * b for a, b in _both(p, q)]
+
+    def completed(kept, rest):
+        return [k + (1 - sum(kept)) * r for k, r in zip(kept, rest, strict=True)]
+
+    def lacking(p, q):
+        rest = [max(0.0, a - b) for a, b in _both(p, q)]
+        return [x / sum(rest) for x in rest]
+
+    p, q = _law(0.5, 0.3, 0.2), _law(0.2, 0.5, 0.3)
+    given = [
+        ("p = .5 .3 .2, q = .2 .5 .3", p, q),
+        ("p = .5 .5, a draft that is certain of the first: q = 1 0", _law(0.5, 0.5), _law(1, 0)),
+        ("q = p = .5 .3 .2", p, p),
+        ("a draft that is certain of a token with p = 0: p = .5 .5 0, q = 0 0 1", _law(0.5, 0.5, 0), _law(0, 0, 1)),
+    ]
+    cases = [(name, (a.clone(), b.clone()), walk(a, b)) for name, a, b in given]
+    wrong = [
+        ("the target's first draw was kept (exact match, which is right); this rule draws anew", lambda p, q: p),
+        ("the second draw is missing: the numbers do not sum to 1", stood),
+        (
+            "only guesses that stood are counted, scaled to 1; where none stood a token is written too",
+            lambda p, q: [x / sum(stood(p, q)) for x in stood(p, q)],
+        ),
+        (
+            "the second draw is added whole: it is made only when the guess does not stand",
+            lambda p, q: [x + a for x, a in zip(stood(p, q), p.tolist(), strict=True)],
+        ),
+        (
+            "a guess stands with min(1, p/q) here; in this rule the target's own draw must hit it, with probability p",
+            lambda p, q: completed([min(a, b) for a, b in _both(p, q)], p.tolist()),
+        ),
+        (
+            "the second draw comes from the residual; this rule draws from p",
+            lambda p, q: completed(stood(p, q), lacking(p, q)),
+        ),
+        ("the second draw comes from q; it is the target's", lambda p, q: completed(stood(p, q), q.tolist())),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_alarm_threshold(function: Callable) -> bool:
+    """function(cells, z) -> mean + z standard deviations of a right sampler's chi-square statistic."""
+
+    def right(cells, z):
+        squares = [1.0] * (cells - 1)  # so many squared normal numbers: each of mean 1 and variance 2
+        return math.fsum(squares) + z * math.sqrt(math.fsum(2 * x for x in squares))
+
+    numbers = [(3, 2.326), (3, 0.0), (2, 1.0), (65, 3.09), (256, 3.09)]
+    notes = {(3, 0.0): ": the mean alone"}
+    cases = [(f"{c} cells, z = {z}{notes.get((c, z), '')}", (c, z), right(c, z)) for c, z in numbers]
+    wrong = [
+        ("the cells are taken for the degrees of freedom: there is one less", lambda c, z: right(c + 1, z)),
+        ("z is multiplied by the variance; the standard deviation is its root", lambda c, z: c - 1 + z * 2 * (c - 1)),
+        ("the variance is 2 d, not d", lambda c, z: c - 1 + z * math.sqrt(c - 1)),
+        ("the mean is missing: a right sampler lies around d, not around 0", lambda c, z: right(c, z) - (c - 1)),
+        ("the threshold lies below the mean: alarms are for large values", lambda c, z: right(c, -z)),
+        ("the standard deviation is missing", lambda c, z: c - 1 + z),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_runs_needed(function: Callable) -> bool:
+    """function(power, wanted) -> the smallest number of runs whose power is at least wanted, in few calls."""
+
+    def slope(n):
+        return min(1.0, n / 1024)
+
+    def step(first):
+        return lambda n: 1.0 if n >= first else 0.0
+
+    given = [  # the answer is known by construction
+        ("power 0 below 37 runs, 1 from there on; wanted .5", step(37), 0.5, 37),
+        ("power n/1024, wanted .25", slope, 0.25, 256),
+        ("power n/1024, wanted .9", slope, 0.9, 922),
+        ("one run is enough", step(1), 0.99, 1),
+        ("two runs are enough", step(2), 0.99, 2),
+        ("power 0 below 1,500,000 runs, 1 from there on; wanted .999", step(1_500_000), 0.999, 1_500_000),
+    ]
+    cases = [(name, (power, wanted), answer) for name, power, wanted, answer in given]
+
+    def scan(power, wanted, enough=lambda a, b: a >= b, start=1):  # one after the other, as far as it is bearable
+        return next(n for n in range(start, 3000) if enough(power(n), wanted))
+
+    def doubled(power, wanted):
+        n = 1
+        while power(n) < wanted:
+            n *= 2
+        return n
+
+    wrong = [
+        ("the doubling stops at the first number that is enough; look between it and the one before", doubled),
+        ("this is the largest number that is not enough", lambda f, w: scan(f, w) - 1),
+        ("power equal to what is wanted is enough: compare with <", lambda f, w: scan(f, w, lambda a, b: a > b)),
+        ("one run is never tried", lambda f, w: scan(f, w, start=2)),
+        ("it is one too many", lambda f, w: scan(f, w) + 1),
+        (
+            "this is the largest number of doublings, not of runs",
+            lambda f, w: math.log2(doubled(f, w)),
+        ),
+    ]
+    if not _run(function, cases, wrong):
+        return False
+    calls = []
+    function(lambda n: calls.append(n) or step(1_500_000)(n), 0.999)
+    if len(calls) > 200:
+        print(
+            f"One thing is left: it takes its time\n  yours     {len(calls)} calls of power for 1,500,000 runs\n"
+            "  expected  a few dozen\n  It looks as if the numbers are tried one after the other: double, then halve."
+        )
+    return len(calls) <= 200
+
+
+def check_diagnosis(function: Callable) -> bool:
+    """function() -> six digits: which of the six samplers patients A to F are.  Says how many are right, not which."""
+    try:
+        got = function()
+    except Exception as error:
+        print(f"Not yet: the diagnosis raised {type(error).__name__}: {error}")
+        return False
+    if got is None or got is Ellipsis:
+        print("Nothing returned yet: replace the placeholder, then run the cell and this check again.")
+        return False
+    digits = [int(c) for c in str(got) if c in "123456"]
+    if sorted(digits) != [1, 2, 3, 4, 5, 6]:
+        print(f"Not yet:\n  yours     {str(got)[:40]!r}\n  expected  the digits 1 to 6, each once, one a patient")
+        print("  It looks as if a patient is left out, or two have the same fault.")
+        return False
+    if tuple(digits) == _WARD:
+        print("Right, in all 6 cases.")
+        return True
+    mine = dict(zip(_WARD, digits, strict=True))  # true fault -> the reader's
+    right = sum(a == b for a, b in mine.items())
+    print(f"Not yet:\n  yours     {''.join(map(str, digits))}\n  expected  another order: {right} of yours are right")
+    if {mine[1], mine[2]} != {1, 2}:
+        mistake = "a patient whose guesses raise an alarm, or none of whose do, was taken for the other kind"
+    elif mine[1] == 2:
+        mistake = "the two whose guesses raise an alarm are swapped: an argmax gives one kind of token only"
+    elif mine[6] != 6:
+        mistake = "an ill patient was declared healthy: the healthy one raises no alarm and writes nothing forbidden"
+    elif mine[4] != 4:
+        mistake = "the wrong bonus was sought in a text that is wrong at once: it is right for gamma tokens"
+    else:
+        mistake = "3 and 5 are swapped: what is drawn after a rejection does not change how often first guesses stand"
+    print(f"  It looks as if {mistake}.")
+    return False
+
+
+# --- notebook 08 ------------------------------------------------------------------------------------------------
+
+
+def _tokens_of(places: Sequence[float]) -> float:
+    """Expected tokens of a round, verdict pattern by verdict pattern."""
+    total = 0.0
+    for pattern in itertools.product((True, False), repeat=len(places)):
+        weight = math.prod(a if ok else 1 - a for a, ok in zip(places, pattern, strict=True))
+        total += weight * (len(list(itertools.takewhile(bool, pattern))) + 1)
+    return total
+
+
+def check_tokens_from_places(function: Callable) -> bool:
+    """function(places) -> expected tokens a target pass; places[i]: acceptance at place i + 1, once it is reached."""
+    cases = [
+        ("one guess, .7", ([0.7],)),
+        ("two guesses, .9 and .6", ([0.9, 0.6],)),
+        ("the same, .6 and .9", ([0.6, 0.9],)),
+        ("the mixture of stretches: .7, .757, .806, .841", ([0.7, 0.757, 0.806, 0.841],)),
+        ("the first guess never stands", ([0.0, 0.9, 0.9],)),
+        ("every guess stands", ([1.0, 1.0, 1.0],)),
+        ("no guess", ([],)),
+    ]
+    cases = [(name, arguments, _tokens_of(*arguments)) for name, arguments in cases]
+
+    def reached(places):
+        return [math.prod(places[:i]) for i in range(len(places) + 1)]
+
+    wrong = [
+        ("the token that the target adds is not counted", lambda a: sum(reached(a)) - 1),
+        ("the chances are added as if every place were reached; multiply along the draft", lambda a: 1 + sum(a)),
+        (
+            "the mean of the places was put into the formula for one alpha: the order of the places matters",
+            lambda a: sum(_mean(a) ** i for i in range(len(a) + 1)),
+        ),
+        ("the last guess is missing: a round can write one token more than it drafts", lambda a: sum(reached(a)[:-1])),
+        (
+            "only whole drafts are counted: those that fall half-way write tokens too",
+            lambda a: 1 + len(a) * reached(a)[-1],
+        ),
+    ]
+    return _run(function, cases, wrong)
+
+
+def _gains(alpha: float, c: float, seconds: dict[int, float]) -> dict[int, float]:
+    """Speed-up at each gamma for which the table says what the verification pass costs."""
+    return {
+        n - 1: _tokens_of([alpha] * (n - 1)) * seconds[1] / ((n - 1) * c * seconds[1] + seconds[n]) for n in seconds
+    }
+
+
+def check_gamma_from_table(function: Callable) -> bool:
+    """function(alpha, c, seconds) -> the gamma of the largest speed-up, 0 where none pays; seconds[n]: a target pass
+    over n tokens."""
+    cpu = {n: 0.010 * (1 + 0.1075 * (n - 1)) for n in range(1, 10)}
+    flat = {n: 0.050 for n in range(1, 10)}
+    step = {1: 0.8, **{n: 1.0 for n in range(2, 10)}}
+    gaps = {1: 0.02, 2: 0.025, 3: 0.027, 5: 0.028, 9: 0.06}
+    steep = {n: 0.4 * n for n in range(1, 7)}
+    cases = [
+        ("alpha .7, c .077, a pass of 10 ms and a tenth more for each further token", (0.7, 0.077, cpu)),
+        ("alpha .7, c .077, every pass 50 ms", (0.7, 0.077, flat)),
+        ("alpha .8, c .1, the second token costs a quarter more, the others nothing", (0.8, 0.1, step)),
+        ("alpha .9, c .1, measured at n = 1, 2, 3, 5, 9 only", (0.9, 0.1, gaps)),
+        ("alpha .2, c .3, every pass 50 ms", (0.2, 0.3, flat)),
+        ("alpha .5, c .1, n tokens cost n passes", (0.5, 0.1, steep)),
+    ]
+
+    def best(gains):
+        return max(sorted(gains), key=lambda g: gains[g])
+
+    cases = [(name, arguments, best(_gains(*arguments))) for name, arguments in cases]
+    wrong = [
+        (
+            "every pass counts as one, as in the textbook; the table says what it costs",
+            lambda a, c, v: best(_gains(a, c, dict.fromkeys(v, 1.0))),
+        ),
+        (
+            "the pass is taken over gamma tokens; it also reads the last one of the text: gamma + 1",
+            lambda a, c, v: best({g: _tokens_of([a] * g) / (g * c + v[g] / v[1]) if g else 1.0 for g in [0, *v]}),
+        ),
+        (
+            "seconds and passes are mixed: c counts in passes over one token, so divide the table by its first entry",
+            lambda a, c, v: best({n - 1: _tokens_of([a] * (n - 1)) / ((n - 1) * c + v[n]) for n in v}),
+        ),
+        ("the draft is free here; gamma of its passes cost gamma c", lambda a, c, v: best(_gains(a, 0.0, v))),
+        (
+            "plain decoding is not among the choices: where nothing pays, answer 0",
+            lambda a, c, v: best({g: x for g, x in _gains(a, c, v).items() if g}),
+        ),
+        ("this gamma has the most tokens a pass, not the most a second", lambda a, c, v: max(v) - 1),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_break_even_c(function: Callable) -> bool:
+    """function(alpha, v) -> the largest c at which some gamma is no loss, 0 if there is none; v[n - 1]: cost of a pass
+    over n tokens, in passes over one."""
+
+    def limits(alpha, v):
+        return [(_tokens_of([alpha] * g) - v[g]) / g for g in range(1, len(v))]
+
+    cases = [
+        ("alpha .7, every pass costs 1", (0.7, [1.0] * 6)),
+        ("alpha .7, a tenth more for each further token", (0.7, [1.0, 1.1, 1.2, 1.3, 1.4])),
+        ("alpha .8, a step at the second token", (0.8, [1.0, 1.4, 1.4, 1.4, 1.4, 1.4])),
+        ("alpha .5, a step at the third token", (0.5, [1.0, 1.0, 2.0, 2.0])),
+        ("alpha .3, n tokens cost n passes", (0.3, [1.0, 2.0, 3.0])),
+    ]
+    cases = [(name, arguments, max(0.0, *limits(*arguments))) for name, arguments in cases]
+    wrong = [
+        (
+            "this is the textbook's answer, alpha: the longer pass was taken for free, or as if it read gamma tokens",
+            lambda a, v: a,
+        ),
+        (
+            "only gamma = 1 was tried; where the cost is a step, a longer draft shares it",
+            lambda a, v: max(0, limits(a, v)[0]),
+        ),
+        (
+            "this is what a whole round may cost; the round makes gamma draft passes",
+            lambda a, v: max(0.0, *(x * g for g, x in enumerate(limits(a, v), 1))),
+        ),
+        (
+            "the smallest limit was taken: you choose gamma, so the best one counts",
+            lambda a, v: max(0.0, min(limits(a, v))),
+        ),
+        ("no draft costs less than nothing: answer 0 where nothing pays", lambda a, v: max(limits(a, v))),
+        ("the most tokens a pass is not the best bargain", lambda a, v: max(0.0, limits(a, v)[-1])),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_alpha_of_whole_rounds(function: Callable) -> bool:
+    """function(rounds) -> acceptance rate over the judged guesses of the rounds that were not cut short."""
+
+    def some(*rows):  # (drafted, accepted, what cut it)
+        found = []
+        for k, n, cut in rows:
+            ended = cut == "eos"
+            origin = None if ended else "plain" if k == 0 else "bonus" if n == k else "resampled"
+            found.append(Round(torch.zeros(k, dtype=torch.int64), n, None if ended else 1, origin, cut=bool(cut)))
+        return found
+
+    def verdicts(rounds):  # one letter for each judged guess of a whole round
+        return [x for r in rounds if not r.cut for x in "A" * r.accepted + "R" * (r.accepted < len(r.drafted))]
+
+    cases = [
+        ("three whole rounds, 2, 4 and 1 of 4 accepted", (some((4, 2, ""), (4, 4, ""), (4, 1, "")),)),
+        (
+            "two whole rounds, then a last one cut to one guess, which fell",
+            (some((4, 2, ""), (4, 4, ""), (1, 0, "end")),),
+        ),
+        (
+            "an end-of-text token among the accepted ones cut the last round",
+            (some((4, 1, ""), (4, 0, ""), (4, 3, "eos")),),
+        ),
+        (
+            "two texts in one list: a cut round stands in the middle",
+            (some((4, 3, ""), (2, 0, "end"), (4, 4, ""), (4, 1, "")),),
+        ),
+        (
+            "a text that ended with a whole round, and a round without a guess before it",
+            (some((0, 0, "end"), (4, 2, "")),),
+        ),
+    ]
+    cases = [(name, arguments, _mean(x == "A" for x in verdicts(*arguments))) for name, arguments in cases]
+
+    def rate(rounds, rejected=lambda r: r.accepted < len(r.drafted)):
+        kept = sum(r.accepted for r in rounds)
+        return kept / (kept + sum(map(rejected, rounds)))
+
+    def whole(rounds):
+        return [r for r in rounds if not r.cut]
+
+    wrong = [
+        ("the rounds that were cut short are still in", rate),
+        (
+            "guesses behind a rejection count as rejected; nobody judged them",
+            lambda rs: sum(r.accepted for r in whole(rs)) / sum(len(r.drafted) for r in whole(rs)),
+        ),
+        ("every round counts one rejection, also a full acceptance", lambda rs: rate(whole(rs), lambda r: 1)),
+        ("the last round of the list is dropped, cut or not: ask r.cut", lambda rs: rate(rs[:-1])),
+        (
+            "only rounds with a rejection are counted, so the best ones are missing",
+            lambda rs: rate([r for r in whole(rs) if r.rejected is not None]),
+        ),
+    ]
+    return _run(function, cases, wrong)

@@ -6,9 +6,11 @@ matplotlib and IPython are imported only where they are used.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
+
+from .theory import walltime_improvement
 
 # Okabe and Ito's colours, which people with any colour vision tell apart; the hatch or letter says it in grey.
 PALETTE = {
@@ -338,6 +340,76 @@ def plot_empirical(
     plt.show()
 
 
+def statistic_bins(values: dict[str, Sequence[float]], bins: int = 40) -> tuple[list[float], dict[str, list[float]]]:
+    """(bins + 1 edges, the share of each series in each bin); what lies beyond 99 % of all is put into the last bin."""
+    series = {name: torch.as_tensor(x, dtype=torch.float64).flatten() for name, x in values.items()}
+    end = float(torch.cat(list(series.values())).quantile(0.99)) or 1.0
+    found = {}
+    for name, x in series.items():
+        place = (x / end * bins).long().clamp(0, bins - 1)
+        found[name] = (place.bincount(minlength=bins) / max(len(x), 1)).tolist()
+    return [end * i / bins for i in range(bins + 1)], found
+
+
+def plot_statistics(values: dict[str, Sequence[float]], threshold: float, title: str) -> None:
+    """How a test's statistic is spread for two kinds of samplers (or more), and the threshold of its alarm."""
+    import matplotlib.pyplot as plt
+
+    edges, shares = statistic_bins(values)
+    width = edges[1] - edges[0]
+    _, axis = plt.subplots(figsize=(8, 3.4), layout="constrained")
+    for i, (name, heights) in enumerate(shares.items()):
+        above = float((torch.as_tensor(values[name], dtype=torch.float64) > threshold).double().mean())
+        axis.bar(
+            edges[:-1],
+            heights,
+            width,
+            align="edge",
+            color=FREQUENCIES[0] if i == 0 else "none",
+            alpha=0.6 if i == 0 else 1.0,
+            hatch=["", "///", "xxx"][i % 3],
+            edgecolor="white" if i == 0 else "black",
+            lw=0.5,
+            label=f"{name}: {above:.1%} beyond the threshold",
+        )
+    axis.axvline(threshold, color="black", ls="--", lw=1.5)
+    axis.annotate("alarm \u2192", (threshold, axis.get_ylim()[1]), (4, -10), textcoords="offset points", fontsize=10)
+    axis.set(
+        title=title,
+        xlabel="statistic (the last bar holds all larger ones)",
+        ylabel="share of the samplers",
+        xlim=(0, None),
+    )
+    axis.legend(frameon=False)
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+def plot_power(table: dict[str, Sequence[float]], tests: Sequence[str], title: str) -> None:
+    """Power of each test (columns) against each fault (rows): dark and with its number where the fault is caught."""
+    import matplotlib.pyplot as plt
+
+    rows = [[float(x) for x in row] for row in table.values()]
+    _, axis = plt.subplots(figsize=(1.05 * len(tests) + 2.6, 0.5 * len(rows) + 1.2), layout="constrained")
+    axis.imshow(rows, cmap="Greys", vmin=0, vmax=1.15, aspect="auto")
+    for y, row in enumerate(rows):
+        for x, value in enumerate(row):
+            said = "none" if value < 0.01 else f"{value:.2f}"
+            axis.text(x, y, said, ha="center", va="center", fontsize=9, color="white" if value > 0.55 else "black")
+    axis.set_xticks(range(len(tests)), tests)
+    axis.set_yticks(range(len(rows)), list(table))
+    axis.xaxis.tick_top()
+    for edge in range(1, len(rows)):
+        axis.axhline(edge - 0.5, color="white", lw=2)
+    for edge in range(1, len(tests)):
+        axis.axvline(edge - 0.5, color="white", lw=2)
+    axis.set_title(title)
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)
+    plt.show()
+
+
 # --- how fast? ---------------------------------------------------------------------------------------------------
 
 
@@ -420,5 +492,197 @@ def plot_tapes(rounds: Sequence, title: str, first: int = 1) -> None:
     axis.set(
         title=title, xlabel="tokens in the cache (pale: before, full: added, crossed: cut off)", xlim=(start, end + 4)
     )
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- what a pass costs -------------------------------------------------------------------------------------------
+
+
+def pass_curve(times: dict, relative: bool = False) -> list[tuple[int, float, float, float]]:
+    """(n, low, median, high) of each n, in order: milliseconds, the middle half of the runs between low and high.
+
+    times: n -> seconds of each run, as `benchmark.pass_seconds` gives them or a recording holds them (n as text).
+    relative: in passes over the fewest tokens instead, v(n) / v(1).
+    """
+    rows = []
+    for n, seconds in sorted((int(n), sorted(map(float, values))) for n, values in times.items()):
+        x, cut = torch.tensor(seconds, dtype=torch.float64), len(seconds) // 4
+        rows.append((n, 1000 * seconds[cut], 1000 * float(x.quantile(0.5)), 1000 * seconds[-1 - cut]))
+    unit = rows[0][2] if relative else 1.0
+    return [(n, low / unit, middle / unit, high / unit) for n, low, middle, high in rows]
+
+
+def plot_pass_cost(series: dict[str, dict], title: str, relative: bool = False) -> None:
+    """v(n) of one or more models over a doubling axis of n, with the spread of the runs, and one token a pass.
+
+    A series whose name begins with a colour's meaning ("target", "draft") has that colour.
+    """
+    import matplotlib.pyplot as plt
+
+    marks, others = ["s-", "^:", "o--", "d-.", "v-", "P--"], ["#666666", "#BBBBBB", "#333333", PALETTE["bonus"]]
+    figure, axis = plt.subplots(figsize=(8.5, 3.8), layout="constrained")
+    top, reach = 0.0, 1
+    for i, (name, times) in enumerate(series.items()):
+        rows = pass_curve(times, relative)
+        n, low, middle, high = zip(*rows, strict=True)
+        colour = PALETTE.get(name.split()[0], others[i % len(others)])
+        axis.plot(n, middle, marks[i % len(marks)], color=colour, label=name, ms=5)
+        axis.fill_between(n, low, high, color=colour, alpha=0.2, lw=0)
+        if i == 0:
+            line = (n, [x * middle[0] / n[0] for x in n])
+        top, reach = max(top, *high), max(reach, *n)
+    axis.plot(*line, color="black", lw=1, ls=(0, (1, 3)), label="one token a pass, n passes")
+    axis.set_xscale("log", base=2)
+    ticks = [2**i for i in range(reach.bit_length()) if 2**i <= reach]
+    axis.set_xticks(ticks, [str(t) for t in ticks])
+    axis.minorticks_off()
+    ylabel = "passes over one token" if relative else "milliseconds"
+    axis.set(xlabel="tokens in the pass, n", ylabel=ylabel, ylim=(0, 1.15 * top))
+    figure.suptitle(title)
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+COST_LOOKS = [("#BBBBBB", "//"), ("#FFFFFF", "xxx"), ("#EEEEEE", ".."), ("#999999", "++")]  # of the parts, from below
+
+
+def stacked(parts: dict[str, Sequence[float]]) -> dict[str, list[tuple[float, float]]]:
+    """(bottom, top) of each part in each bar, stacked in the order given."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    bottom = [0.0] * max((len(values) for values in parts.values()), default=0)
+    for name, values in parts.items():
+        found[name] = [(b, b + float(v)) for b, v in zip(bottom, values, strict=True)]
+        bottom = [top for _, top in found[name]]
+    return found
+
+
+def plot_cost_parts(
+    counts: Sequence[int], parts: dict[str, Sequence[float]], measured: Sequence[float], title: str
+) -> None:
+    """Estimated parts of a pass, stacked, beside the measured pass, in milliseconds; one pair of bars for each n."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(8.5, 3.8), layout="constrained")
+    for (name, spans), (colour, hatch) in zip(stacked(parts).items(), COST_LOOKS, strict=False):
+        for x, (bottom, top) in enumerate(spans):
+            label = name if x == 0 else None
+            axis.bar(x - 0.2, top - bottom, 0.36, bottom, color=colour, hatch=hatch, edgecolor="black", label=label)
+    axis.bar(
+        [x + 0.2 for x in range(len(counts))],
+        [float(v) for v in measured],
+        0.36,
+        color=PALETTE["target"],
+        label="the pass, measured",
+    )
+    axis.set_xticks(range(len(counts)), [str(n) for n in counts])
+    axis.set(xlabel="tokens in the pass, n", ylabel="milliseconds")
+    figure.suptitle(title)
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- what theory promises ----------------------------------------------------------------------------------------
+
+
+def gain_grid(
+    alphas: Sequence[float], cs: Sequence[float], score_cost: Callable[[int], float] | None = None, max_gamma: int = 16
+) -> list[list[float]]:
+    """The walltime improvement at the best gamma of at least 1: one row for each c, one number for each alpha."""
+    return [
+        [max(walltime_improvement(a, g, c, score_cost) for g in range(1, max_gamma + 1)) for a in alphas] for c in cs
+    ]
+
+
+_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+
+
+def plot_region(
+    title: str,
+    score_cost: Callable[[int], float] | None = None,
+    points: dict[str, tuple[float, float]] | None = None,
+    max_gamma: int = 16,
+    c_max: float = 0.6,
+) -> None:
+    """Over alpha and c: lines of equal gain at the best gamma, and, crossed out, where speculation loses.
+
+    score_cost: as in `walltime_improvement`.  points: name -> (alpha, c), drawn and named.
+    """
+    import matplotlib.pyplot as plt
+
+    alphas, cs = [i / 50 for i in range(51)], [c_max * i / 40 for i in range(41)]
+    gains = gain_grid(alphas, cs, score_cost, max_gamma)
+    most = max(max(row) for row in gains)
+    _, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    if min(min(row) for row in gains) < 1:
+        with plt.rc_context({"hatch.color": "#bbbbbb"}):
+            axis.contourf(alphas, cs, gains, levels=[0, 1], colors=["#f2f2f2"], hatches=["xx"])
+        axis.contour(alphas, cs, gains, levels=[1], colors=["black"], linewidths=[2])
+    levels = [x for x in (1.25, 1.5, 2, 3, 4) if x < most]
+    if levels:
+        lines = axis.contour(alphas, cs, gains, levels=levels, colors=[PALETTE["target"]], linewidths=[1])
+        axis.clabel(lines, fmt=lambda x: f"{x:g} x", fontsize=8)
+    axis.plot([0, min(1, c_max)], [0, min(1, c_max)], "k:", lw=2, label="alpha = c, the textbook's line")
+    axis.fill_between([], [], [], facecolor="#f2f2f2", hatch="xx", edgecolor="#bbbbbb", label="speculation loses")
+    for i, (name, (alpha, c)) in enumerate((points or {}).items()):
+        axis.plot(alpha, c, "os^Dv"[i % 5], color=PALETTE["draft"], markeredgecolor="black", ms=9)
+        axis.annotate(name, (alpha, c), (9, -3), textcoords="offset points", fontsize=9, bbox=_WHITE, zorder=6)
+    axis.set(title=title, xlabel="acceptance rate alpha", ylabel="cost ratio c", xlim=(0, 1), ylim=(0, c_max))
+    axis.legend(loc="upper left", fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+_BOX = {"color": "none", "edgecolor": PALETTE["rejected"], "hatch": "xxx"}
+
+
+def plot_places(
+    reach: Sequence[tuple[float, float]], stands: Sequence[tuple[float, float]], alpha: float, title: str
+) -> None:
+    """Acceptance by place in the draft, (value, standard error) each: how often a place is reached, and how often a
+    guess stands there once it is.  The dashed lines: one alpha at every place."""
+    import matplotlib.pyplot as plt
+
+    x = list(range(1, len(reach) + 1))
+    looks = {"capsize": 5, "ecolor": "black"}
+    _, axis = plt.subplots(figsize=(8.5, 3.6), layout="constrained")
+    axis.bar(x, [v for v, _ in reach], 0.6, yerr=[e for _, e in reach], label="reached", **_BOX, **looks)
+    axis.errorbar(
+        x,
+        [v for v, _ in stands],
+        [e for _, e in stands],
+        fmt="o",
+        ms=6,
+        color=PALETTE["accepted"],
+        markeredgecolor="black",
+        label="stands, once reached",
+        **looks,
+    )
+    axis.axhline(alpha, color="black", ls="--", lw=1, label=f"alpha = {alpha:.2f} at every place")
+    axis.plot(x, [alpha ** (i - 1) for i in x], "k--", marker="_", ms=14, lw=0.8)
+    axis.set(title=title, xlabel="place in the draft", ylabel="probability", ylim=(0, 1.08))
+    axis.set_xticks(x)
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+def plot_reported(rows: Sequence[tuple[str, float, float, float]], title: str) -> None:
+    """(name, predicted, measured, tokens a pass) of each reported setting, a line each: nothing that has this many
+    tokens a pass can be faster than the bar's end."""
+    import matplotlib.pyplot as plt
+
+    y = list(range(len(rows)))
+    _, axis = plt.subplots(figsize=(7.5, 0.36 * len(rows) + 1.2), layout="constrained")
+    axis.barh(y, [t for *_, t in rows], 0.7, color="#e6e6e6", edgecolor="#999999", label="tokens a pass, a free draft")
+    axis.plot([r[1] for r in rows], y, "D", color=PALETTE["draft"], markeredgecolor="black", ms=7, label="predicted")
+    axis.plot([r[2] for r in rows], y, "o", color=PALETTE["target"], markeredgecolor="black", ms=8, label="measured")
+    axis.set_yticks(y, [name for name, *_ in rows])
+    axis.invert_yaxis()
+    axis.axvline(1, color="black", lw=1, ls="--")
+    axis.set(title=title, xlabel="times as fast as plain decoding")
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.spines[["top", "right"]].set_visible(False)
     plt.show()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from . import plots
+from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
 
 SHOWN = 6  # tokens with a bar of their own in the stacked overlap; the others share one
 
@@ -214,3 +215,60 @@ def _text_so_far(pair, ids: torch.Tensor, generation, rounds, before: int) -> st
     new = sum(len(r.tokens) for r in rounds)
     part = type(generation)(generation.tokens[:new], generation.ids[:, : ids.shape[1] + new], list(rounds))
     return plots.html_text(pair, ids, part, legend=False)
+
+
+# --- what theory promises ----------------------------------------------------------------------------------------
+
+
+def speed_explorer(alpha: float, c: float, extra: float):
+    """Three sliders: acceptance rate, cost ratio, and what each further token adds to a target pass."""
+    import ipywidgets as w
+
+    looks = {"min": 0, "max": 1, "readout_format": ".3f", "style": {"description_width": "7em"}}
+    alphas = w.FloatSlider(alpha, step=0.01, description="alpha", **looks)
+    costs = w.FloatSlider(c, step=0.001, description="c", **looks)
+    extras = w.FloatSlider(extra, step=0.0025, description="further token", **looks)
+    page = w.HTML()
+
+    def show(_=None):
+        page.value = speed_page(alphas.value, costs.value, extras.value)
+
+    for slider in (alphas, costs, extras):
+        slider.observe(show, names="value")
+    show()
+    return w.VBox([alphas, costs, extras, page])
+
+
+def speed_page(alpha: float, c: float, extra: float, most: int = 10) -> str:
+    """The walltime improvement at each gamma as HTML: where a pass costs 1 (the textbook), and where one over n tokens
+    costs 1 + extra (n - 1)."""
+
+    def cost(n: int) -> float:
+        return 1 + extra * (n - 1)
+
+    best, textbook = best_gamma(alpha, c, cost, most), best_gamma(alpha, c, None, most)
+    rows = []
+    for gamma in range(1, most + 1):
+        plain, real = walltime_improvement(alpha, gamma, c), walltime_improvement(alpha, gamma, c, cost)
+        bar = (
+            f'<span style="display:inline-block;height:1em;width:{3 * real:.3f}em;background:{plots.PALETTE["target"]}'
+        )
+        bar += f'"></span><span style="display:inline-block;height:1em;width:{3 * (plain - real):.3f}em;'
+        bar += 'box-sizing:border-box;border:1px dashed #666"></span>'
+        said = ["textbook best"] * (gamma == textbook) + ["best with the cost"] * (gamma == best)
+        rows.append(
+            f'<tr><td style="text-align:right;padding-right:.6em">{gamma}</td><td style="text-align:left">{bar}</td>'
+            f'<td style="text-align:left;padding-left:.6em">textbook {plain:.2f}, with the cost {real:.2f}'
+            f" {'<b>' if said else ''}{', '.join(said)}{'</b>' if said else ''}</td></tr>"
+        )
+    if best:
+        said = f"best gamma {best}: {walltime_improvement(alpha, best, c, cost):.2f} times as fast, "
+        said += f"{expected_tokens(alpha, best):.2f} tokens a pass, "
+        said += f"{operations_factor(alpha, best, c):.2f} times the arithmetic"
+        said += " (where a draft token costs c in operations too)."
+    else:
+        said = "speculation loses at every gamma: decode plainly."
+    return f'<table style="border-collapse:collapse">{"".join(rows)}</table>{said}<br>' + (
+        "<small>times as fast as plain decoding, for each gamma; solid: with the cost of scoring; "
+        "solid and dashed: the textbook's promise</small>"
+    )

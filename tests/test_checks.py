@@ -6,20 +6,26 @@ from pathlib import Path
 
 import pytest
 import torch
+import wrong_answers_02
 import wrong_answers_03
 import wrong_answers_04
 import wrong_answers_05
 import wrong_answers_06
+import wrong_answers_07
+import wrong_answers_08
 
 import spec_lib as sl
 from spec_lib import checks
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 MORE = (
+    wrong_answers_02,
     wrong_answers_03,
     wrong_answers_04,
     wrong_answers_05,
     wrong_answers_06,
+    wrong_answers_07,
+    wrong_answers_08,
 )
 CHECKERS = {
     "tokens_per_pass": checks.check_tokens_per_pass,

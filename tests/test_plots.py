@@ -225,6 +225,34 @@ def test_the_empirical_figure_draws_frequencies_law_and_band(shown):
     assert len({b.get_hatch() for b in axis.patches}) == 2
 
 
+def test_statistic_bins_hold_every_value_once_and_share_their_edges():
+    edges, shares = plots.statistic_bins({"right": [0.0, 1.0, 1.5, 2.0], "wrong": [2.0] * 97 + [50.0]}, bins=4)
+    assert len(edges) == 5 and edges[0] == 0
+    assert all(sum(x) == pytest.approx(1) for x in shares.values())
+    end = edges[-1]
+    assert shares["right"][int(1.0 / end * 4)] > 0 and shares["wrong"][-1] > 0
+    assert plots.statistic_bins({"flat": [0.0, 0.0]})[1]["flat"][0] == 1
+
+
+def test_the_statistics_figure_draws_both_hills_and_the_threshold(shown):
+    values = {"right": [0.5, 1.0, 3.0, 1.0], "wrong": [3.0, 4.0, 2.5, 0.5]}
+    plots.plot_statistics(values, 2.0, "test")
+    axis = shown[0].axes[0]
+    _, shares = plots.statistic_bins(values)
+    assert heights(axis) == [round(x, 6) for x in shares["right"] + shares["wrong"]]
+    assert any(set(line.get_xdata()) == {2.0} for line in axis.lines)
+    assert [t.get_text()[:12] for t in axis.get_legend().get_texts()] == ["right: 25.0%", "wrong: 75.0%"]
+    assert len({b.get_hatch() for b in axis.patches}) == 2
+
+
+def test_the_power_figure_writes_each_number_and_marks_blind_spots(shown):
+    plots.plot_power({"one": [0.001, 1.0], "two": [0.5, 0.999]}, ["text 1", "text 2"], "power")
+    axis = shown[0].axes[0]
+    assert [t.get_text() for t in axis.texts] == ["none", "1.00", "0.50", "1.00"]
+    assert axis.images[0].get_array().tolist() == [[0.001, 1.0], [0.5, 0.999]]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["one", "two"]
+
+
 MEASURED = [
     {"name": "fast", "seconds": [1.0, 2.0], "baseline": [2.0, 2.0], "predicted": 1.6},
     {"name": "slow", "seconds": [4.0], "baseline": [2.0], "predicted": None},

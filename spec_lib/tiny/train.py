@@ -1,7 +1,7 @@
 """Train an embedded pair on a text file: tokenizer, target, then three drafts distilled from the target.
 
     python -m spec_lib.tiny.train stories.txt --out my_pair              # up to 100 minutes on two cores
-    python -m spec_lib.tiny.train stories.txt --out my_pair --mode quick # five minutes: to try the script
+    python -m spec_lib.tiny.train stories.txt --out my_pair --mode quick # five minutes and a short table: to try it
     python -m spec_lib.tiny.measure stories.txt --pair my_pair           # print the model card's table again
 
 Stop it whenever you like (Ctrl-C): the same command goes on where it was.  Load the result with
@@ -495,7 +495,7 @@ def main(argv: list[str] | None = None) -> None:
     in_processes(train_drafts, [(names, lessons, minutes[3], args.out, i) for i, names in enumerate(TOGETHER)])
     from .measure import measure
 
-    table = measure(args.out, args.text, 40 if args.mode == "quick" else 200)
+    table = measure(args.out, args.text, 16 if args.mode == "quick" else 200)
     (args.out / "table.md").write_text(table + "\n", encoding="utf-8")
     print(table)
 

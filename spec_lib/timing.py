@@ -1,0 +1,101 @@
+"""The clock: one call, one pass, one loop; and what two models and their caches weigh.
+
+Derived in notebook 02 (the clock, v(n), c); notebooks 08 and 09 use them through `benchmark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+import torch
+
+from .cache import as_scored
+from .decoding import autoregressive, speculative_rounds
+from .pairs import Pair
+from .sampling import whole
+
+
+def clock(call: Callable[[], object], device: torch.device | str | None = None) -> float:
+    """Seconds of one call; a GPU has finished its work before and after.  device: None waits for any GPU there is."""
+    _wait(device)
+    started = perf_counter()
+    call()
+    _wait(device)
+    return perf_counter() - started
+
+
+def _wait(device) -> None:
+    if (device is None or torch.device(device).type != "cpu") and torch.accelerator.is_available():
+        torch.accelerator.synchronize(device)
+
+
+@torch.no_grad()
+def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20) -> dict[int, list[float]]:
+    """v(n): seconds of `runs` passes over n new tokens behind `context` others in the KV cache, for each n in counts.
+
+    All counts take their turn within a run, so that a slow spell of the machine meets them all; one turn warms up.
+    ValueError for a count below 1, or for more positions than the model has.
+    """
+    counts, runs = [whole(n) or 0 for n in counts], at_least_one("runs", runs)
+    if not counts or min(counts) < 1:
+        raise ValueError(f"counts must be whole numbers of at least 1, got {counts}")
+    cached = as_scored(model)
+    if cached.max_length is not None and context + max(counts) > cached.max_length:
+        raise ValueError(f"{context} + {max(counts)} tokens are more than the model's {cached.max_length} positions")
+    ids = torch.arange(context + max(counts), device=cached.device) % cached.vocab  # what they say costs nothing
+    if context:
+        cached.feed(ids[:context], 1)
+    times: dict[int, list[float]] = {n: [] for n in counts}
+    for _ in range(runs + 1):
+        for n in counts:
+            new = ids[context : context + n]
+            times[n].append(clock(lambda new=new: cached.feed(new), cached.device))
+            cached.rollback(context)
+    return {n: seconds[1:] for n, seconds in times.items()}
+
+
+def cost_ratio(pair: Pair, context: int = 64, new: int = 32, runs: int = 7) -> list[float]:
+    """c of each run: the draft's own cached loop over the target's, `new` tokens behind a prompt of `context`."""
+    ids, found = torch.arange(context)[None] % len(pair.tokenizer), []
+    for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
+        draft, target = (
+            clock(lambda m=m, seed=seed: autoregressive(m, ids, new, generator=seed), pair.device)
+            for m in (pair.draft, pair.target)
+        )
+        found.append(draft / target)
+    return found[1:]
+
+
+def first_token(pair: Pair, ids: torch.Tensor, gamma: int = 4, runs: int = 5) -> dict[str, list[float]]:
+    """Seconds from the prompt, ids (1, length), to the first text: the target's one token; the first round's tokens."""
+    times: dict[str, list[float]] = {"target alone": [], "speculative": []}
+
+    def first_round(seed):
+        next(speculative_rounds(pair.target, pair.draft, ids, gamma + 1, gamma=gamma, generator=seed))
+
+    for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
+        plain = clock(lambda seed=seed: autoregressive(pair.target, ids, 1, generator=seed), pair.device)
+        times["target alone"].append(plain)
+        times["speculative"].append(clock(lambda seed=seed: first_round(seed), pair.device))
+    return {name: seconds[1:] for name, seconds in times.items()}
+
+
+@torch.no_grad()
+def memory(pair: Pair, tokens: int = 1000) -> dict[str, int]:
+    """Bytes of both models' weights, and of both KV caches once they hold `tokens` tokens: counted, not measured."""
+    found = {}
+    for name, model in (("target", pair.target), ("draft", pair.draft)):
+        found[f"{name} weights"] = sum(p.numel() * p.element_size() for p in model.parameters())
+        cached = as_scored(model)
+        cached.feed(torch.zeros(1, dtype=torch.int64, device=cached.device))
+        kept = [t for layer in cached.cache.layers for t in (layer.keys, layer.values)]  # of one token
+        found[f"{name} cache"] = tokens * sum(t.numel() * t.element_size() for t in kept)
+    return found
+
+
+def at_least_one(name: str, value) -> int:
+    """`value` as an int, or ValueError in one sentence."""
+    if (whole(value) or 0) < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return whole(value)

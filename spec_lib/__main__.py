@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 
 SUBJECT = "python -m spec_lib generate"
 
@@ -125,16 +124,11 @@ def generate(args: argparse.Namespace) -> int:
 
 def compare(pair, ids, new: int, sampling, gamma: int, rule: str, runs: int = 5) -> str:
     """Both loops in turn, several texts each, without EOS: tokens a second, and their ratio."""
-    import torch
-
     from . import autoregressive, speculative
+    from .timing import clock
 
     def seconds(write) -> float:
-        started = time.perf_counter()
-        write()
-        if pair.device.type == "cuda":
-            torch.cuda.synchronize(pair.device)
-        return time.perf_counter() - started
+        return clock(write, pair.device)
 
     plain, fast = [], []
     for seed in range(runs + 1):

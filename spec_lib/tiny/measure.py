@@ -21,17 +21,11 @@ from time import perf_counter
 import torch
 
 from .. import Sampling, autoregressive, speculative, summarize, walltime_improvement
-from ..cache import CachedModel
 from ..pairs import TINY, _quietly
+from ..timing import clock, pass_seconds
 from .train import DRAFTS, SHAPES, held_out_loss, in_a_row, plain_half, read_stories, split, to_ids
 
 PROMPTS, PROMPT, NEW, GAMMA = 200, 32, 64, 4
-
-
-def seconds(call) -> float:
-    started = perf_counter()
-    call()
-    return perf_counter() - started
 
 
 def prompts_from(held: torch.Tensor, count: int) -> list[torch.Tensor]:
@@ -53,27 +47,14 @@ def acceptance(folder: Path, draft: str, prompts: list[torch.Tensor], temperatur
     return summarize(rounds)
 
 
-@torch.no_grad()
-def pass_costs(target, ids: torch.Tensor, counts=(1, 2, 3, 4, 5, 6, 7, 9)) -> dict[int, float]:
-    """v(n): median seconds of a target pass over n tokens behind 64 others."""
-    cached = CachedModel(target)
-    cached.feed(ids[0, :64])
-    times: dict[int, list[float]] = {n: [] for n in counts}
-    for _ in range(40):
-        for n in counts:  # in turn, so that a slow spell of the machine meets them all
-            times[n].append(seconds(lambda n=n: cached.feed(ids[0, 64 : 64 + n])))
-            cached.rollback(64)
-    return {n: median(values[5:]) for n, values in times.items()}
-
-
 def loop(model, number: int, ids: torch.Tensor) -> float:
     """Seconds of the cached plain loop."""
-    return seconds(lambda: autoregressive(model, ids, NEW, generator=number))
+    return clock(lambda: autoregressive(model, ids, NEW, generator=number), ids.device)
 
 
-def speed(target, draft, texts: list[torch.Tensor], held: torch.Tensor, alpha: float, c: float) -> list[str]:
+def speed(target, draft, texts: list[torch.Tensor], alpha: float, c: float) -> list[str]:
     """v(n), and the table of the speed-up at each gamma, measured and predicted."""
-    v = pass_costs(target, held[None, :128])
+    v = {n: median(times) for n, times in pass_seconds(target, (1, 2, 3, 4, 5, 6, 7, 9), runs=35).items()}
     lines = ["v(n), a target pass over n tokens in milliseconds: "]
     lines[-1] += ", ".join(f"v({n}) = {1000 * t:.2f}" for n, t in v.items())
     lines += ["", "Default draft, temperature 1, alternating with the cached plain loop:", ""]
@@ -139,7 +120,7 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
         lines.append(row)
         print(row, flush=True)
 
-    lines += ["", *speed(target, models["medium"], few, held, alpha, cost)]
+    lines += ["", *speed(target, models["medium"], few, alpha, cost)]
     lines += ["", "Samples at temperature 0.7, top_p 0.9:", ""]
     for i in range(5):
         ids = torch.tensor([tokenizer("Once upon a time")["input_ids"]])

@@ -1,6 +1,6 @@
 """Speculative sampling, small enough to read: the module that the course's notebooks derive piece by piece."""
 
-from . import checks, plots, widgets
+from . import benchmark, checks, plots, widgets
 from .cache import CachedModel, TableModel
 from .decoding import Generation, Round, Summary, autoregressive, speculative, speculative_rounds, summarize
 from .drafting import Draft, ModelDrafter
@@ -21,6 +21,7 @@ __all__ = [
     "Summary",
     "TableModel",
     "autoregressive",
+    "benchmark",
     "best_gamma",
     "checks",
     "check_vocabulary",

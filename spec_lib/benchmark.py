@@ -13,7 +13,7 @@ import json
 import logging
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -25,7 +25,7 @@ from .decoding import autoregressive, speculative, summarize
 from .pairs import TINY_DRAFTS, Pair, load_pair
 from .sampling import Sampling
 from .theory import walltime_improvement
-from .timing import at_least_one, clock, cost_ratio, first_token, memory, pass_seconds
+from .timing import at_least_one, bill, clock, cost_ratio, first_token, memory, pass_seconds
 
 TARGET, DRAFT = "target alone", "draft alone"
 RULES = {"speculative, google": "google", "speculative, deepmind": "deepmind"}
@@ -247,9 +247,10 @@ def rows(measurement: dict) -> list[dict]:
     """Each arm's figures, from a measurement of `compare`; None where one has no meaning.
 
     seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over the arm's, which
-    is also the ratio of their tokens per second; speedup_sd: spread of the ratios evaluation by evaluation;
-    improvement in percent.  predicted: from alpha, gamma, c (the draft's loop over the target's) and v(gamma + 1);
-    predicted_from_pass: the same from the tokens per pass that were counted, not those that alpha promises.
+    is also the ratio of their tokens per second.  speedup_sd: over sqrt(runs) it is the speed-up's standard error;
+    from each evaluation's pull on it, (base - speedup * seconds) / mean seconds.  improvement: in percent.
+    predicted: from alpha, gamma, c (the draft's loop over the target's) and v(gamma + 1).  predicted_from_pass: the
+    same from the tokens per pass that were counted, not those that alpha promises.
     """
     new, arms, found = measurement["setting"]["new"], measurement["arms"], []
     base, draft = ((arms.get(name) or {}).get("seconds") for name in (TARGET, DRAFT))
@@ -267,8 +268,9 @@ def rows(measurement: dict) -> list[dict]:
         if gamma != measurement["setting"]["gamma"]:
             row["note"] = f"at gamma {gamma}: this version cannot do more"
         if base:
-            ratios = [a / b for a, b in zip(base, times, strict=True)]
-            row["speedup"], row["speedup_sd"] = mean(base) / mean(times), stdev(ratios) if len(times) > 1 else 0.0
+            row["speedup"] = mean(base) / mean(times)
+            pulls = [(a - row["speedup"] * b) / mean(times) for a, b in zip(base, times, strict=True)]
+            row["speedup_sd"] = stdev(pulls) if len(times) > 1 else 0.0
             row["improvement"] = 100 * (row["speedup"] - 1)
         if base and draft and judged:
             c, cost = mean(draft) / mean(base), v[gamma + 1] / v[1]
@@ -314,6 +316,8 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
     say("single passes")
     v = {name: pass_seconds(m, counts) for name, m in (("target", pair.target), ("draft", pair.draft))}
     rounds = speculative(pair.target, pair.draft, ids, 60, generator=1).rounds
+    say("the bill of a round")
+    bills = bill(pair, ids, (0, *FACTORS["gamma"][1]), Setting().new, runs)
     factors = [f for f in FACTORS if f != "draft" or pair.name.startswith("tiny")]
     return {
         "machine": machine(pair.device),
@@ -324,6 +328,7 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
         "date": datetime.date.today().isoformat(),
         "v": {name: {str(n): _short(seconds) for n, seconds in times.items()} for name, times in v.items()},
         "c": _short(cost_ratio(pair)),
+        "bill": {str(g): dict(zip(parts, _short(parts.values()), strict=True)) for g, parts in bills.items()},
         "memory": memory(pair),
         "first_token": {name: _short(seconds) for name, seconds in first_token(pair, long).items()},
         "rounds": [
@@ -341,7 +346,8 @@ def recordings(folder: str | Path | None = None) -> list[dict]:
 
     What a file lacks is empty, {} or [].  A file that is no recording is left out, and one line says so.
     """
-    empty = {"v": {}, "c": [], "sweeps": {}, "rounds": [], "memory": {}, "first_token": {}, "comparison": {}}
+    empty = {"v": {}, "c": [], "bill": {}, "comparison": {}, "sweeps": {}, "rounds": []}
+    empty |= {"memory": {}, "first_token": {}}
     texts, found = ("machine", "pair", "device", "torch", "transformers", "date"), []
     for file in sorted(Path(folder or FOLDER).glob("*.json")):
         try:
@@ -353,11 +359,16 @@ def recordings(folder: str | Path | None = None) -> list[dict]:
             for m in [r["comparison"], *(m for points in r["sweeps"].values() for m in points)]:
                 if m:
                     rows(m)
+            for b in r["bill"].values():
+                sum(b[part] for part in ("prompt", "target", "draft", "rest", "rounds"))
+            lists = [times for curve in r["v"].values() for times in curve.values()] + ([r["c"]] if r["c"] else [])
+            if not all(median(times) > 0 for times in lists):
+                raise ValueError("a time is not positive")
             found.append({**r, "file": file.name})
         except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
             print(f"{file.name} is left out: it is no recording ({type(error).__name__}: {error}).")
     return found
 
 
-def _short(seconds: Sequence[float]) -> list[float]:
+def _short(seconds: Iterable[float]) -> list[float]:
     return [float(f"{x:.4g}") for x in seconds]

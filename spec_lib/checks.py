@@ -159,8 +159,17 @@ def check_acceptance_rate(function: Callable) -> bool:
         ("one round, 2 of 4 drafts accepted", (_rounds([2], [4]),), 2 / 3),
         ("rounds with 4, 2, 0 and 3 of 4 accepted", (_rounds([4, 2, 0, 3], [4] * 4),), 0.75),
         ("the last round drafts 3 only, all accepted", (_rounds([4, 2, 0, 3], [4, 4, 4, 3]),), 9 / 11),
+        (
+            "the second round ends with an accepted end-of-text token: nothing fell in it",
+            ([*_rounds([2], [4]), Round(torch.zeros(3).long(), 2, None, None)],),
+            4 / 5,
+        ),
     ]
     wrong = [
+        (
+            "a round that stopped at an accepted end-of-text token counts as a rejection; nothing fell in it",
+            lambda r: sum(x.accepted for x in r) / sum(x.accepted + (x.accepted < len(x.drafted)) for x in r),
+        ),
         (
             "drafts behind a rejection count as rejected; the target never judged them",
             lambda r: sum(x.accepted for x in r) / sum(len(x.drafted) for x in r),
@@ -1670,5 +1679,140 @@ def check_alpha_of_whole_rounds(function: Callable) -> bool:
             "only rounds with a rejection are counted, so the best ones are missing",
             lambda rs: rate([r for r in whole(rs) if r.rejected is not None]),
         ),
+    ]
+    return _run(function, cases, wrong)
+
+
+# --- notebook 09 ------------------------------------------------------------------------------------------------
+
+# What the course found about each of `CLAIMS` (all are false), and the notebooks that show it.
+SETTLED = (
+    ("03", "alone they lean to what both models like; only with the replacements is the law p"),
+    ("00, 05", "equal in law, not letter by letter; two rules given the same uniforms do write one text"),
+    ("00, 08", "over judged ones: guesses behind a rejection were never tried"),
+    ("05, 07", "wrong samplers write fluently too; only a test of the law can tell"),
+    ("04, 06", "the law is the target's, whatever the draft; a worse one costs time"),
+    ("04, 08", "they are reached less often; what happens once reached depends on pair and text"),
+    ("08, 09", "often so, yet no law: acceptance is the overlap of two laws, which may fall as both get sharper"),
+    ("08, 09", "each place more adds less, and costs as much as the one before"),
+    ("06, 09", "both models read the prompt, and there is nothing to guess in it"),
+    ("09", "it does more arithmetic for each token, and a busy machine has none to spare"),
+)
+
+
+def ask_again(answers: str, folder: str | Path | None = None) -> None:
+    """Ask about `CLAIMS` once more: print each with the reader's first answer, the answer now, and what was found.
+
+    answers: ten letters T, F or ?.  Ten question marks only list the claims; no first answer is looked up for them.
+    """
+    letters = str(answers).strip().upper().replace(" ", "")
+    if len(letters) != len(CLAIMS) or set(letters) - set("TF?"):
+        print(f"Write {len(CLAIMS)} letters, each T, F or ?; this was {answers!r}.")
+        return
+    if set(letters) == {"?"}:
+        for number, claim in enumerate(CLAIMS, 1):
+            print(f"{number:2}. {claim}")
+        print("Put your ten letters in, and your first answers will stand beside them.")
+        return
+    first = kept_answers(folder)
+    for number, (claim, now, (where, found)) in enumerate(zip(CLAIMS, letters, SETTLED, strict=True), 1):
+        before = str(first.get(str(number), "-"))[:1]
+        print(f"{number:2}. {claim}\n    first {before}, now {now}, found F: {found} (notebooks {where})")
+    right = [sum(x == "F" for x in given) for given in (first.values(), letters)]
+    print(f"Right: {right[0]} of 10 at first, {right[1]} of 10 now.")
+
+
+def check_how_much_faster(function: Callable) -> bool:
+    """function(baseline, seconds) -> (times as fast, improvement in percent), from paired runs of equal length."""
+
+    def ratio(base, fast):  # the tokens that both would write in one second
+        return (len(fast) / sum(fast)) / (len(base) / sum(base))
+
+    def answer(base, fast):
+        return [ratio(base, fast), 100 * ratio(base, fast) - 100]
+
+    def each(base, fast):
+        return _mean(a / b for a, b in zip(base, fast, strict=True))
+
+    def middle(values):
+        return sorted(values)[len(values) // 2]
+
+    cases = [
+        ("one run each, 2 s and 1 s", ([2.0], [1.0]), answer([2.0], [1.0])),
+        ("a slow-down: 1 s and 4 s", ([1.0], [4.0]), answer([1.0], [4.0])),
+        ("2, 2, 5 s and 1, 2, 2 s", ([2.0, 2.0, 5.0], [1.0, 2.0, 2.0]), answer([2.0, 2.0, 5.0], [1.0, 2.0, 2.0])),
+        ("1, 3, 8 s and 2, 1, 3 s", ([1.0, 3.0, 8.0], [2.0, 1.0, 3.0]), answer([1.0, 3.0, 8.0], [2.0, 1.0, 3.0])),
+    ]
+    wrong = [
+        (
+            "the ratio is upside down: faster means a number above 1",
+            lambda b, f: [1 / ratio(b, f), 100 / ratio(b, f) - 100],
+        ),
+        (
+            "this is the share of the time that was saved, not how much faster",
+            lambda b, f: [ratio(b, f), 100 - 100 / ratio(b, f)],
+        ),
+        (
+            "twice as fast is 100 percent faster, not 200: take 1 off first",
+            lambda b, f: [ratio(b, f), 100 * ratio(b, f)],
+        ),
+        ("the improvement is a fraction, and percent was asked for", lambda b, f: [ratio(b, f), ratio(b, f) - 1]),
+        ("ratios were averaged; divide the mean times", lambda b, f: [each(b, f), 100 * each(b, f) - 100]),
+        ("medians were divided, not means", lambda b, f: [middle(b) / middle(f), 100 * middle(b) / middle(f) - 100]),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_tokens_per_second(function: Callable) -> bool:
+    """function(prompt, lengths, seconds) -> new tokens a second; lengths hold the prompt, the first run warms up."""
+
+    def rate(prompt, lengths, seconds, first=1, off=1):
+        new = [n - prompt * off for n in lengths[first:]]
+        return sum(new) / sum(seconds[first:])
+
+    short, long = ([110, 60, 60], [9.0, 1.0, 1.5]), ([30, 30, 110, 60], [5.0, 1.0, 4.0, 1.0])
+    cases = [
+        ("prompt of 10, one counted run", (10, [60, 60], [9.0, 2.0]), 25.0),
+        ("prompt of 10, two counted runs of 50 new tokens", (10, *short), 40.0),
+        ("prompt of 10, texts of 20, 100 and 50 new tokens", (10, *long), 170 / 6),
+    ]
+    wrong = [
+        ("the prompt is counted: nobody wrote it", lambda p, n, s: rate(p, n, s, off=0)),
+        ("the warm-up is counted", lambda p, n, s: rate(p, n, s, first=0)),
+        ("prompt and warm-up are counted", lambda p, n, s: rate(p, n, s, first=0, off=0)),
+        (
+            "rates were averaged: a short text then weighs as much as a long one",
+            lambda p, n, s: _mean((a - p) / b for a, b in zip(n[1:], s[1:], strict=True)),
+        ),
+        ("this is seconds a token", lambda p, n, s: 1 / rate(p, n, s)),
+    ]
+    return _run(function, cases, wrong)
+
+
+def check_break_even(function: Callable) -> bool:
+    """function(gamma, c, cost) -> tokens per target pass at which speculation is as fast as the target alone."""
+
+    def spend(gamma, c, cost):  # the time of a round, in plain steps of the target
+        total = cost
+        for _ in range(gamma):
+            total += c
+        return total
+
+    cases = [
+        ("gamma 1, a free draft, cost 1", (1, 0.0, 1.0), spend(1, 0.0, 1.0)),
+        ("gamma 4, c .25, cost 1", (4, 0.25, 1.0), spend(4, 0.25, 1.0)),
+        ("gamma 4, c .25, cost 1.5", (4, 0.25, 1.5), spend(4, 0.25, 1.5)),
+        ("gamma 16, c .125, cost 2", (16, 0.125, 2.0), spend(16, 0.125, 2.0)),
+    ]
+    wrong = [
+        ("the longer pass is taken to cost 1, as the textbook formula does", lambda g, c, v: g * c + 1),
+        ("the draft makes gamma passes, not one", lambda g, c, v: c + v),
+        (
+            "the draft makes gamma passes, not gamma + 1: its own last guess it never reads",
+            lambda g, c, v: (g + 1) * c + v,
+        ),
+        ("one was added: the bonus token is already among the tokens of the pass", lambda g, c, v: g * c + v + 1),
+        ("this is the reciprocal", lambda g, c, v: 1 / (g * c + v)),
+        ("the target makes one pass a round, not gamma", lambda g, c, v: g * (c + v)),
     ]
     return _run(function, cases, wrong)

@@ -414,15 +414,16 @@ def plot_power(table: dict[str, Sequence[float]], tests: Sequence[str], title: s
 
 
 def speedups(measurements: Sequence[dict]) -> list[tuple[str, float, float, float | None]]:
-    """(name, mean speed-up, its standard deviation, prediction or None) of each measurement.
+    """(name, speed-up, standard deviation of the ratios, prediction or None) of each measurement.
 
     A measurement is {"name", "seconds": [...], "baseline": [...], "predicted": x or None}: paired runs in seconds.
+    The speed-up is a ratio of mean times, as everywhere in the course: ratios that are averaged lean upwards.
     """
     rows = []
     for m in measurements:
         ratios = torch.tensor([b / s for s, b in zip(m["seconds"], m["baseline"], strict=True)], dtype=torch.float64)
         spread = float(ratios.std()) if len(ratios) > 1 else 0.0
-        rows.append((m["name"], float(ratios.mean()), spread, m.get("predicted")))
+        rows.append((m["name"], sum(m["baseline"]) / sum(m["seconds"]), spread, m.get("predicted")))
     return rows
 
 
@@ -686,3 +687,270 @@ def plot_reported(rows: Sequence[tuple[str, float, float, float]], title: str) -
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axis.spines[["top", "right"]].set_visible(False)
     plt.show()
+
+
+# --- the benchmark -----------------------------------------------------------------------------------------------
+
+ARM_LOOKS = {  # colour and hatch of each arm; what writes the target's law has the target's colour
+    "target alone": (PALETTE["target"], ""),
+    "draft alone": (PALETTE["draft"], "xx"),
+    "speculative, google": (PALETTE["target"], "//"),
+    "speculative, deepmind": (PALETTE["target"], ".."),
+    "transformers": ("#666666", ""),
+    "transformers, assisted": ("#666666", "//"),
+}
+
+
+def _finish(figure, save) -> None:
+    """Show the figure, or write it as PNG where `save`, a path or an open binary file, is given."""
+    import matplotlib.pyplot as plt
+
+    if save is None:
+        plt.show()
+    else:
+        figure.savefig(save, format="png", dpi=110)
+        plt.close(figure)
+
+
+def plot_arms(rows: Sequence[dict], title: str, save=None) -> None:
+    """Tokens per second of each arm (`benchmark.rows`), with the standard deviation, the speed-up and a prediction."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(8.5, 3.4), layout="constrained")
+    base = next((r["tokens_per_second"] for r in rows if r["arm"] == "target alone"), None)
+    most = max([r["tokens_per_second"] or 0 for r in rows if r["arm"] != "draft alone"], default=0) or 1
+    for y, r in enumerate(rows):
+        rate = r["tokens_per_second"]
+        if rate is None:
+            axis.annotate(f" {r['note'] or 'nothing measured'}", (0, y), va="center", fontsize=9)
+            continue
+        shown, (colour, hatch) = min(rate, 1.5 * most), ARM_LOOKS[r["arm"]]
+        spread = rate * r["sd"] / r["seconds"] if shown == rate else 0  # a bar that is cut off shows no end
+        axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
+        words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")
+        words += f", {r['speedup']:.2f} x" if r["speedup"] else ""
+        guess = base * r["predicted"] if base and r["predicted"] else 0
+        if guess:
+            axis.plot(guess, y, "D", color="white", markeredgecolor="black", ms=7, zorder=3)
+        axis.annotate(f"  {words}", (max(shown + spread, guess), y), va="center", fontsize=9)
+    if any(r["predicted"] for r in rows):
+        axis.plot([], [], "D", color="white", markeredgecolor="black", label="predicted")
+    if base:
+        axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
+        axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    axis.set_yticks(range(len(rows)), [r["arm"] for r in rows])
+    axis.invert_yaxis()
+    figure.suptitle(title)
+    axis.set(xlabel="tokens per second (whisker: standard deviation)", xlim=(0, 2.3 * most))
+    axis.spines[["top", "right"]].set_visible(False)
+    _finish(figure, save)
+
+
+def sweep_points(sweep: Sequence[dict], arm: str = "speculative, google") -> list[dict]:
+    """{"value", "speedup", "error", "predicted", "alpha"} at each value of a sweep (`benchmark.sweep`).
+
+    error: the standard error of the speed-up; values where the arm was not measured are left out.
+    """
+    from .benchmark import rows
+
+    found = []
+    for m in sweep:
+        row = next((r for r in rows(m) if r["arm"] == arm), None)
+        if row and row["speedup"]:
+            error = row["speedup_sd"] / len(m["arms"][arm]["seconds"]) ** 0.5
+            kept = {k: row[k] for k in ("speedup", "predicted", "alpha")}
+            found.append({"value": m["value"], "error": error, **kept})
+    return found
+
+
+def plot_sweep(sweeps: dict[str, Sequence[dict]], title: str, xlabel: str, save=None) -> None:
+    """Speed-up against one factor, measured (lines) and predicted (open marks), for each machine by name."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(8, 3.8), layout="constrained")
+    drawn = {name: found for name, sweep in sweeps.items() if (found := sweep_points(sweep))}
+    values = list(dict.fromkeys(str(p["value"]) for found in drawn.values() for p in found))
+    marks, looks = ["o", "s", "^", "v"], ["-", "--", "-.", ":"]
+    for i, (name, found) in enumerate(drawn.items()):
+        x, colour = [values.index(str(p["value"])) for p in found], SHADES[i % len(SHADES)]
+        y, errors = [p["speedup"] for p in found], [2 * p["error"] for p in found]
+        style = {"color": colour, "marker": marks[i % 4], "ls": looks[i % 4]}
+        axis.errorbar(x, y, errors, **style, capsize=4, label=name)
+        guess = [(a, p["predicted"]) for a, p in zip(x, found, strict=True) if p["predicted"] is not None]
+        axis.plot(*zip(*guess, strict=True), "D", color="white", markeredgecolor=colour, ms=8) if guess else None
+    if drawn:
+        axis.plot([], [], "D", color="white", markeredgecolor="black", ms=8, label="predicted")
+        axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        tops = [max(p["speedup"] + 2 * p["error"], p["predicted"] or 0) for found in drawn.values() for p in found]
+        top = max(1.1, *tops)
+        axis.set_ylim(0, 1.15 * top)
+    else:
+        axis.text(0.5, 0.5, "no recording of this yet", ha="center", transform=axis.transAxes)
+    axis.axhspan(0, 1, color="#DDDDDD", alpha=0.5, lw=0)
+    axis.axhline(1, color="black", lw=1, ls="--")
+    axis.text(-0.45, 0.05, "slower than the target alone", fontsize=9)
+    axis.set_xticks(range(len(values)), [_label(v) if len(v) < 24 else _label(v[:21]) + "..." for v in values])
+    figure.suptitle(title)
+    axis.set(
+        xlabel=xlabel, ylabel="times as fast (bars: two standard errors)", xlim=(-0.5, max(0, len(values) - 1) + 0.5)
+    )
+    axis.spines[["top", "right"]].set_visible(False)
+    _finish(figure, save)
+
+
+def bill_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
+    """Milliseconds for each of `new` tokens, by gamma and part, from `benchmark.bill` (or a recording's "bill")."""
+    parts = ("target", "draft", "rest", "prompt")
+    return {int(gamma): {part: 1000 * bill[part] / new for part in parts} for gamma, bill in bills.items()}
+
+
+def plot_bill(bills: dict, new: int, title: str) -> None:
+    """Where the time of a token goes, at each gamma: the target's passes, the draft's, the rest, the prompt."""
+    import matplotlib.pyplot as plt
+
+    rows = bill_rows(bills, new)
+    _, axis = plt.subplots(figsize=(8, 0.5 * len(rows) + 1.3), layout="constrained")
+    looks = {"target": (PALETTE["target"], ""), "draft": (PALETTE["draft"], "xx")}
+    looks |= {"rest": ("#777777", "//"), "prompt": ("#CCCCCC", "")}
+    ends = [0.0] * len(rows)
+    for part, (colour, hatch) in looks.items():
+        values = [row[part] for row in rows.values()]
+        axis.barh(range(len(rows)), values, 0.7, left=ends, label=part, color=colour, hatch=hatch, edgecolor="white")
+        ends = [end + value for end, value in zip(ends, values, strict=True)]
+    for y, end in enumerate(ends):
+        axis.annotate(f" {end:.1f} ms, {ends[0] / end:.2f} x" if y else f" {end:.1f} ms", (end, y), va="center")
+    axis.set_yticks(range(len(rows)), [f"gamma {gamma}" if gamma else "plain" for gamma in rows])
+    axis.invert_yaxis()
+    axis.set(title=title, xlabel="milliseconds for each token of the text", xlim=(0, 1.25 * max(ends)))
+    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4)
+    axis.spines[["top", "right"]].set_visible(False)
+    plt.show()
+
+
+# --- a picture that moves ----------------------------------------------------------------------------------------
+
+
+def animation_frames(pair, rounds: Sequence) -> list[dict]:
+    """What `animate_rounds` draws: for each round a frame of guesses, one of verdicts, one with the target's token.
+
+    A frame is {"said", "text": [(piece, origin)] so far, "boxes": [(token text, verdict)]}; verdicts are those of
+    `LETTERS`, "draft" for a guess that is not yet judged and "unjudged" for one behind a rejection.
+    """
+    frames, emitted, start = [], [], torch.empty(1, 0, dtype=torch.int64)
+
+    def frame(said, boxes):
+        text = list(pieces(pair, start, emitted))
+        frames.append({"said": said, "text": text, "boxes": [(pair.decode([t]), verdict) for t, verdict in boxes]})
+
+    for number, r in enumerate(_some(rounds), 1):
+        drafted, n = r.drafted.tolist(), r.accepted
+        if drafted:
+            frame(f"round {number}: the draft guesses {len(drafted)} tokens", [(t, "draft") for t in drafted])
+            rest = len(drafted) - n - (r.rejected is not None)
+            verdicts = ["accepted"] * n + ["rejected"] * (r.rejected is not None) + ["unjudged"] * rest
+            boxes = list(zip(drafted, verdicts, strict=True))
+            frame(f"round {number}: one pass of the target judges them, {n or 'none'} accepted", boxes)
+        kept = [(t, "accepted") for t in drafted[:n]]
+        emitted += kept
+        if r.token is not None:
+            emitted.append((r.token, r.origin))
+            said = {"resampled": "the target replaces the one that fell", "bonus": "the target adds a bonus token"}
+            said = said.get(r.origin, "the target writes one token")
+            count = f"{len(emitted)} tokens in {number} pass{'es' if number > 1 else ''} of the target"
+            frame(f"round {number}: {said}  ({count})", [*kept, (r.token, r.origin)])
+        else:
+            frame(f"round {number}: the text has ended", kept)
+    return frames
+
+
+def animate_rounds(pair, rounds: Sequence, prompt: str = "", seconds: float = 1.2, save=None) -> None:
+    """The rounds of one generation as a picture that moves: guesses, verdicts, the target's own token.
+
+    prompt: shown in front of the text.  seconds: of each frame; the last one stays four times as long.  save: a file
+    that ends in .gif or .png; None shows an animated PNG in the notebook (a viewer that cannot play it shows the first
+    frame).  ValueError for another ending, before anything is drawn.
+    """
+    import io
+    from pathlib import Path
+
+    if save is not None and Path(save).suffix.lower() not in (".gif", ".png"):
+        raise ValueError(f"save must name a file that ends in .gif or .png, got {str(save)!r}")
+    images = _few_colours([_draw_frame(frame, prompt) for frame in animation_frames(pair, rounds)])
+    times = [int(1000 * seconds)] * (len(images) - 1) + [int(4000 * seconds)]
+    file = io.BytesIO() if save is None else save
+    options = {"save_all": True, "append_images": images[1:], "duration": times, "loop": 0}
+    images[0].save(file, "GIF" if save is not None and Path(save).suffix.lower() == ".gif" else "PNG", **options)
+    if save is None:
+        from IPython.display import Image, display
+
+        display(Image(data=file.getvalue(), format="png"))
+
+
+def _draw_frame(frame: dict, prompt: str):
+    """One frame, as a PIL image."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure(figsize=(7.6, 2.8), dpi=100)  # 10 pixels are one unit of the axes
+    canvas, axis = FigureCanvasAgg(figure), figure.add_axes((0, 0, 1, 1), xlim=(0, 76), ylim=(28, 0))
+    axis.axis("off")
+    _draw_text(axis, [(prompt, "prompt"), *frame["text"]])
+    axis.text(2, 15.5, frame["said"], fontsize=11, va="center")
+    _draw_boxes(axis, frame["boxes"])
+    legend = "? guessed   A accepted   R rejected   S replacement   B bonus   - not judged"
+    axis.text(2, 26, legend, fontsize=9, va="center", color="#444444")
+    canvas.draw()
+    return Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")
+
+
+def _few_colours(images: list) -> list:
+    """The images in 64 colours, the same for all, so that what does not move from frame to frame costs nothing."""
+    from PIL import Image
+
+    some = images[:: max(1, len(images) // 12)]
+    sheet = Image.new("RGB", (images[0].width, images[0].height * len(some)))
+    for i, image in enumerate(some):
+        sheet.paste(image, (0, i * image.height))
+    palette = sheet.quantize(64)
+    return [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+
+
+def _draw_boxes(axis, boxes: Sequence[tuple[str, str]]) -> None:
+    """One box a token, with its letter; what does not stand is hatched."""
+    from matplotlib.patches import Rectangle
+
+    x = 2.0
+    for text, verdict in boxes:
+        colour, label = PALETTE.get(verdict, "#AAAAAA"), visible(text)
+        mark = {"draft": "?", "unjudged": "-"}.get(verdict) or LETTERS[verdict]
+        width, hatch = 0.84 * (len(label) + 2) + 1.6, {"rejected": "xxx", "unjudged": "//"}.get(verdict, "")
+        axis.add_patch(Rectangle((x, 18), width, 4.6, facecolor=colour + "55", edgecolor=colour, hatch=hatch, lw=1.5))
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1} if hatch else None
+        style = {"family": "monospace", "fontsize": 10, "ha": "center", "va": "center", "parse_math": False}
+        axis.text(x + width / 2, 20.3, f"{label} {mark}", bbox=ground, **style)
+        x += width + 0.8
+
+
+def _draw_text(axis, marked: Sequence[tuple[str, str]], width: int = 76, lines: int = 4) -> None:
+    """The last lines of a text in a face of fixed width: accepted tokens on colour, the target's own underlined."""
+    rows, column, step = [[]], 0, 0.92
+    for text, origin in marked:
+        for part in text.replace("\n", "\u21b5").replace(" ", "\n ").split("\n"):  # words keep the blank before them
+            if column and column + len(part) > width:
+                rows, column = [*rows, []], 0
+            rows[-1] += [(column, part, origin)] if part else []
+            column += len(part)
+    for y, row in enumerate(rows[-lines:]):
+        for start, part, origin in row:
+            left, middle = 2 + step * start, 3 * y + 2.2
+            if origin != "prompt":
+                axis.barh(middle, step * len(part), 2.4, left=left, color=PALETTE[origin] + "55")
+            if origin in ("resampled", "bonus"):
+                ends = [left + 0.1, left + step * len(part) - 0.1]
+                axis.plot(
+                    ends, [middle + 1.1] * 2, color=PALETTE[origin], lw=2, ls="-" if origin == "resampled" else ":"
+                )
+            colour = "#666666" if origin == "prompt" else "black"
+            style = {"family": "monospace", "fontsize": 11, "va": "center", "parse_math": False}
+            axis.text(left, middle, part, color=colour, **style)

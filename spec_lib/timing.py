@@ -6,12 +6,13 @@ Derived in notebook 02 (the clock, v(n), c); notebooks 08 and 09 use them throug
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import mean
 from time import perf_counter
 
 import torch
 
-from .cache import as_scored
-from .decoding import autoregressive, speculative_rounds
+from .cache import CachedModel, as_scored
+from .decoding import autoregressive, speculative, speculative_rounds
 from .pairs import Pair
 from .sampling import whole
 
@@ -34,7 +35,8 @@ def _wait(device) -> None:
 def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20) -> dict[int, list[float]]:
     """v(n): seconds of `runs` passes over n new tokens behind `context` others in the KV cache, for each n in counts.
 
-    All counts take their turn within a run, so that a slow spell of the machine meets them all; one turn warms up.
+    All counts take their turn within a run, in an order that rotates, so that a slow spell of the machine meets them
+    all, and none always follows the same other; one turn warms up.
     ValueError for a count below 1, or for more positions than the model has.
     """
     counts, runs = [whole(n) or 0 for n in counts], at_least_one("runs", runs)
@@ -47,8 +49,9 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
     if context:
         cached.feed(ids[:context], 1)
     times: dict[int, list[float]] = {n: [] for n in counts}
-    for _ in range(runs + 1):
-        for n in counts:
+    for i in range(runs + 1):
+        first = i % len(counts)
+        for n in [*counts[first:], *counts[:first]]:
             new = ids[context : context + n]
             times[n].append(clock(lambda new=new: cached.feed(new), cached.device))
             cached.rollback(context)
@@ -65,6 +68,58 @@ def cost_ratio(pair: Pair, context: int = 64, new: int = 32, runs: int = 7) -> l
         )
         found.append(draft / target)
     return found[1:]
+
+
+class Clocked(CachedModel):
+    """A model that notes in `spent` the seconds of each of its passes."""
+
+    def __init__(self, model, spent: list[float]):
+        super().__init__(model)
+        self.spent = spent
+
+    def fresh(self) -> Clocked:
+        return Clocked(self.model, self.spent)
+
+    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+        logits = []
+        self.spent.append(clock(lambda: logits.append(CachedModel.feed(self, ids, keep)), self.device))
+        return logits[0]
+
+
+def bill(pair: Pair, ids: torch.Tensor, gammas: Sequence[int] = (0, 4), new: int = 60, runs: int = 5) -> dict:
+    """Where the time of a text goes: for each gamma, mean seconds of {"prompt", "target", "draft", "rest"}, "rounds".
+
+    prompt: the first pass of each model, over the prompt ids, (1, length).  target, draft: all their other passes.
+    rest: everything else (drawing, judging, rolling back, bookkeeping), which no formula in passes knows.  gamma 0 is
+    plain decoding, whose rounds are its passes behind the prompt.  Over `runs` texts of `new` tokens; the gammas take
+    turns in an order that rotates; one more text each warms up.  ValueError for a count out of range or a prompt of
+    one token.  On a GPU the clock waits for each pass, so that nothing overlaps as it otherwise would.  Notebook 09.
+    """
+    gammas = [whole(gamma) for gamma in gammas]
+    if not gammas or any(gamma is None or not 0 <= gamma < at_least_one("new", new) for gamma in gammas):
+        raise ValueError(f"gammas must be whole numbers from 0 to {new} - 1 (the new tokens less one), got {gammas}")
+    if ids.shape[-1] < 2:
+        raise ValueError("the bill needs a prompt of at least two tokens: the passes over it are listed by themselves")
+    texts: dict[int, list[dict]] = {gamma: [] for gamma in gammas}
+    for run in range(at_least_one("runs", runs) + 1):
+        for gamma in [*gammas[run % len(gammas) :], *gammas[: run % len(gammas)]]:
+            texts[gamma].append(_bill_of_a_text(pair, ids, gamma, new, run))
+    return {gamma: {part: mean(t[part] for t in found[1:]) for part in found[0]} for gamma, found in texts.items()}
+
+
+def _bill_of_a_text(pair: Pair, ids: torch.Tensor, gamma: int, new: int, seed: int) -> dict[str, float]:
+    spent, written = ([], []), []
+    target, draft = (Clocked(model, s) for model, s in zip((pair.target, pair.draft), spent, strict=True))
+
+    def write():
+        if gamma:
+            written.extend(speculative(target, draft, ids, new, gamma=gamma, generator=seed).rounds)
+        else:
+            written.extend(autoregressive(target, ids, new, generator=seed).tokens[1:])
+
+    total = clock(write, pair.device)
+    parts = {"prompt": sum(sum(s[:1]) for s in spent), "target": sum(spent[0][1:]), "draft": sum(spent[1][1:])}
+    return {**parts, "rest": total - sum(parts.values()), "rounds": len(written)}
 
 
 def first_token(pair: Pair, ids: torch.Tensor, gamma: int = 4, runs: int = 5) -> dict[str, list[float]]:

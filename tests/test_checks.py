@@ -13,6 +13,7 @@ import wrong_answers_05
 import wrong_answers_06
 import wrong_answers_07
 import wrong_answers_08
+import wrong_answers_09
 
 import spec_lib as sl
 from spec_lib import checks
@@ -26,6 +27,7 @@ MORE = (
     wrong_answers_06,
     wrong_answers_07,
     wrong_answers_08,
+    wrong_answers_09,
 )
 CHECKERS = {
     "tokens_per_pass": checks.check_tokens_per_pass,
@@ -103,6 +105,11 @@ WRONG = [
         "every round counts one rejection",
     ),
     ("acceptance_rate", lambda rs: sum(r.origin == "bonus" for r in rs) / len(rs), "accepted everything"),
+    (
+        "acceptance_rate",
+        lambda rs: sum(r.accepted for r in rs) / sum(r.accepted + (r.accepted < len(r.drafted)) for r in rs),
+        "counts as a rejection",
+    ),
     ("top_p", top_p_variant(below, renormalise=False), "not divided by their sum"),
     ("top_p", top_p_variant(lambda t, v, m: t < m), "is left out"),
     ("top_p", top_p_variant(lambda t, v, m: t - v <= m), "one token too many"),

@@ -14,10 +14,10 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 def derived(notebook: str, *names: str) -> dict:
     """The named functions, from the code cells that define them."""
-    space: dict = {"sl": sl, "torch": torch}
+    space: dict = {"sl": sl, "torch": torch, "benchmark": sl.benchmark}
     for cell in json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text())["cells"]:
         code = "".join(cell["source"])
-        if cell["cell_type"] == "code" and any(f"def {n}(" in code for n in names):
+        if cell["cell_type"] == "code" and any(f"def {n}(" in code or f"class {n}(" in code for n in names):
             # the definition only: what follows it in the cell needs the pair
             lines = code.split("\n")
             ends = [i for i, line in enumerate(lines) if line and not line.startswith((" ", "def ", "@")) and i > 0]

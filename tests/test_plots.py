@@ -259,14 +259,14 @@ MEASURED = [
 ]
 
 
-def test_speedups_are_means_of_paired_ratios():
-    assert plots.speedups(MEASURED) == [("fast", 1.5, pytest.approx(0.70710678), 1.6), ("slow", 0.5, 0.0, None)]
+def test_speedups_are_ratios_of_mean_times():
+    assert plots.speedups(MEASURED) == [("fast", 4 / 3, pytest.approx(0.70710678), 1.6), ("slow", 0.5, 0.0, None)]
 
 
 def test_the_speedup_figure_marks_a_loss_and_the_prediction(shown):
     plots.plot_speedups(MEASURED, "speed")
     axis = shown[0].axes[0]
-    assert heights(axis) == [1.5, 0.5]
+    assert heights(axis) == [pytest.approx(4 / 3), 0.5]
     assert [b.get_hatch() for b in axis.patches] == ["", "xx"]
     assert any(list(line.get_ydata()) == [1.6] for line in axis.lines)
     assert any(list(line.get_ydata()) == [1, 1] for line in axis.lines)
@@ -291,3 +291,139 @@ def test_tapes_are_the_caches_real_lengths(shown):
     lines = [lengths for row in rows for lengths in row.values()]
     assert drawn[1::3] == [after - before for before, _, after in lines]
     assert drawn[2::3] == [filled - after for _, filled, after in lines]
+
+
+# --- the benchmark ----------------------------------------------------------------------------------------------
+
+
+def arm(seconds, passes=60, accepted=0, rejected=0):
+    return {"seconds": seconds, "passes": passes, "accepted": accepted, "rejected": rejected, "gamma": 4}
+
+
+def a_measurement(fast, value=None):
+    arms = {
+        "target alone": arm([4.0, 4.0]),
+        "draft alone": arm([0.5, 0.5]),
+        "speculative, google": arm(fast, 24, 36, 18),
+        "transformers, assisted": {**arm([]), "note": "not measurable here"},
+    }
+    return {
+        "value": value,
+        "pair": "x",
+        "setting": {"gamma": 4, "new": 30},
+        "runs": 2,
+        "v": {"1": [1.0], "5": [1.2]},
+        "arms": arms,
+    }
+
+
+def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_path):
+    rows = sl.benchmark.rows(a_measurement([2.0, 2.0]))
+    plots.plot_arms(rows, "arms")
+    axis = shown[0].axes[0]
+    assert [round(b.get_width(), 3) for b in axis.patches] == [7.5, 22.5, 15.0]  # the draft's is cut off
+    words = [t.get_text() for t in axis.texts]
+    assert "60 tokens/s (bar cut off)" in words[1] and "2.00 x" in words[2] and "not measurable" in words[3]
+    drawn = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "D" and len(line.get_xdata())]
+    assert drawn == [pytest.approx(7.5 * rows[2]["predicted"])]
+    assert len({(b.get_facecolor(), b.get_hatch()) for b in axis.patches}) == 3
+    plots.plot_arms(rows, "arms", save=tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and len(shown) == 1
+
+
+def test_sweep_points_are_the_rows_of_one_arm():
+    points = plots.sweep_points([a_measurement([2.0, 2.0], 1), a_measurement([], 2), a_measurement([8.0, 2.0], 8)])
+    assert [(p["value"], p["speedup"]) for p in points] == [(1, 2.0), (8, 0.8)]
+    assert points[0]["error"] == 0 and points[1]["error"] == pytest.approx(0.48)  # pulls of -.48 and .48, over sqrt 2
+
+
+def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
+    slow, fast = [a_measurement([8.0, 2.0], x) for x in (1, 8)], [a_measurement([2.0, 2.0], x) for x in (8, 16)]
+    plots.plot_sweep({"slow": slow, "fast": fast, "empty": []}, "sweep", "gamma")
+    axis = shown[0].axes[0]
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["1", "8", "16"]
+    lines = {c.get_label(): list(c.lines[0].get_xdata()) for c in axis.containers}
+    assert lines == {"slow": [0, 1], "fast": [1, 2]}
+    assert len({c.lines[0].get_linestyle() for c in axis.containers}) == 2
+    assert axis.get_ylim()[1] > max(p["predicted"] for p in plots.sweep_points(fast))
+    plots.plot_sweep({}, "sweep", "gamma")
+    assert any("no recording" in t.get_text() for t in shown[1].axes[0].texts)
+    assert (shown[0].get_size_inches() == shown[1].get_size_inches()).all()
+
+
+# --- the picture that moves -------------------------------------------------------------------------------------
+
+
+def test_animation_frames_show_guesses_verdicts_and_the_targets_own_token():
+    frames = plots.animation_frames(Bytes(), ROUNDS)
+    assert [f["boxes"] for f in frames] == [
+        [("a", "draft"), ("b", "draft"), ("c", "draft")],
+        [("a", "accepted"), ("b", "accepted"), ("c", "accepted")],
+        [("a", "accepted"), ("b", "accepted"), ("c", "accepted"), ("d", "bonus")],
+        [("e", "draft"), ("<", "draft"), ("g", "draft")],
+        [("e", "accepted"), ("<", "rejected"), ("g", "unjudged")],
+        [("e", "accepted"), ("&", "resampled")],
+        [("$", "plain")],
+    ]
+    assert ["".join(piece for piece, _ in f["text"]) for f in frames] == [
+        "",
+        "",
+        "abcd",
+        "abcd",
+        "abcd",
+        TEXT[:6],
+        TEXT,
+    ]
+    assert frames[-1]["text"][0] == ("a", "accepted") and "1 accepted" in frames[4]["said"]
+    assert "(4 tokens in 1 pass of" in frames[2]["said"] and "(6 tokens in 2 passes of" in frames[5]["said"]
+    assert plots.animation_frames(Bytes(), [a_round([97, 0, 99], 2, None, None)])[-1]["said"].endswith("ended")
+
+
+BILLS = {
+    "0": {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0, "rounds": 9},
+    "4": {"prompt": 1.5, "target": 2.0, "draft": 1.0, "rest": 0.5, "rounds": 3},
+}
+
+
+def test_the_bill_is_drawn_in_milliseconds_a_token(shown):
+    plots.plot_bill(BILLS, 10, "bill")
+    axis = shown[0].axes[0]
+    widths = [round(b.get_width()) for b in axis.patches]
+    assert widths == [800, 200, 0, 100, 100, 50, 100, 150]  # target, draft, rest, prompt: plain, then gamma 4
+    assert [t.get_text() for t in axis.texts] == [" 1000.0 ms", " 500.0 ms, 2.00 x"]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["plain", "gamma 4"]
+    assert len({(b.get_hatch(), b.get_facecolor()) for b in axis.patches}) == 4
+
+
+LONG = "A prompt that is so long that it does not fit in a line. " * 3
+
+
+@pytest.mark.parametrize("kind", ["gif", "png"])
+def test_the_animation_is_small_and_has_a_frame_each(tmp_path, kind):
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    file = tmp_path / f"rounds.{kind}"
+    plots.animate_rounds(Bytes(), ROUNDS, LONG, save=file)
+    with Image.open(file) as picture:
+        assert picture.n_frames == len(plots.animation_frames(Bytes(), ROUNDS)) and picture.info["loop"] == 0
+        assert picture.size[0] <= 800 and picture.format == kind.upper()
+        picture.seek(2)
+        assert picture.info["duration"] == 1200
+    assert file.stat().st_size < 100_000 and plt.get_fignums() == []
+    with pytest.raises(ValueError, match="no round"):
+        plots.animate_rounds(Bytes(), [], save=file)
+    with pytest.raises(ValueError, match="ends in .gif or .png, got 'x.jpg'"):
+        plots.animate_rounds(Bytes(), ROUNDS, save="x.jpg")
+
+
+def test_a_notebook_shows_the_animation_as_one_animated_png(monkeypatch):
+    import io
+
+    from PIL import Image
+
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    plots.animate_rounds(Bytes(), ROUNDS, LONG)
+    with Image.open(io.BytesIO(shown[0].data)) as picture:
+        assert len(shown) == 1 and picture.format == "PNG" and picture.n_frames == 7

@@ -1,4 +1,4 @@
-"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench` and `record`."""
+"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record` and `check`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,20 @@ def parser() -> argparse.ArgumentParser:
     _add_pair(r)
     r.add_argument("--runs", type=int, default=10, help="evaluations at each setting (default 10)")
     r.add_argument("--out", help="the JSON file; default: notebooks/recordings/MACHINE-PAIR.json")
+
+    k = commands.add_parser("check", help="is it exact on this device, and should it pay? minutes, no network")
+    _add_place(k, "of the timings (default float32, on a GPU float16 too)")
+    k.add_argument("--full", action="store_true", help="GPT-2's shapes on a CPU too: many minutes, 10 GB of memory")
+    k.add_argument(
+        "--seconds", type=int, default=240, help="shapes that would not be done by then are left out (default 240)"
+    )
+    k.add_argument(
+        "--record",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="keep it for the notebooks; without FILE in notebooks/recordings/MACHINE-check.json",
+    )
     return top
 
 
@@ -67,8 +81,12 @@ def _add_pair(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--draft", help="hub id or folder that shares the target's vocabulary; of tiny: small, medium, large"
     )
+    _add_place(p, "of the weights (default float32)")
+
+
+def _add_place(p: argparse.ArgumentParser, dtype_help: str) -> None:
     p.add_argument("--device", help="cuda, mps or cpu; default: a GPU where there is one")
-    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the weights (default float32)")
+    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help=dtype_help)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -76,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
-        return {"generate": generate, "bench": bench, "record": record}[args.command](args)
+        return {"generate": generate, "bench": bench, "record": record, "check": check}[args.command](args)
     except BrokenPipeError:  # the reader of our output has gone: nothing to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -260,22 +278,59 @@ def sweep_values(args: argparse.Namespace, setting) -> list | None:
 def record(args: argparse.Namespace) -> int:
     """Write one recording for the notebooks."""
     import json
-    import re
 
     from . import benchmark
 
     benchmark.at_least_one("--runs", args.runs)
     check_pair(args)
     out = writable(Path(args.out)) if args.out else None
-    folder = benchmark.FOLDER if benchmark.FOLDER.parent.is_dir() else Path.cwd()
     pair = load(args)
-    name = re.sub(r"[^a-z0-9]+", "-", f"{benchmark.machine(pair.device)} {pair.name.split(' ')[0]}".lower()).strip("-")
-    out = out or writable(folder / f"{name}.json")
+    out = out or recording_file(pair.device, pair.name.split(" ")[0])
     found = benchmark.record(pair, args.runs, say=progress)
     progress("")
     save({out: json.dumps(found, ensure_ascii=False) + "\n"})
     print(f"Written: {out}")
     return 0
+
+
+def recording_file(device, what: str) -> Path:
+    """The usual place of a recording, named by the machine and what was recorded; ValueError if not writable."""
+    import re
+
+    from . import benchmark
+
+    folder = benchmark.FOLDER if benchmark.FOLDER.parent.is_dir() else Path.cwd()
+    name = re.sub(r"[^a-z0-9]+", "-", f"{benchmark.machine(device)} {what}".lower()).strip("-")
+    return writable(folder / f"{name}.json")
+
+
+def check(args: argparse.Namespace) -> int:
+    """Exact, and fast?  0 where it is exact, 1 where it is not."""
+    import json
+
+    import torch
+
+    from . import benchmark, device_check
+    from .pairs import _available, _device
+
+    benchmark.at_least_one("--seconds", args.seconds)
+    device = _device(args.device or next(d for d in ("cuda", "mps", "cpu") if d == "cpu" or _available(d)))
+    out = None
+    if args.record is not None:
+        out = writable(Path(args.record)) if args.record else recording_file(device, "check")
+
+    def say(text: str) -> None:
+        progress("")
+        print(text, flush=True)  # a teacher reads along, through a pipe too
+
+    dtypes = [getattr(torch, args.dtype)] if args.dtype else None
+    result = device_check.run(device, dtypes, args.full, args.seconds, say, progress)
+    if out and result["exact"]:
+        save({out: json.dumps(device_check.recording(result, device)) + "\n"})
+        print(f"Written: {out}")
+    elif out:
+        print("Nothing is recorded: first the sampler has to be exact.")
+    return 0 if result["exact"] else 1
 
 
 def progress(text: str) -> None:

@@ -35,8 +35,8 @@ class CachedModel:
         self._name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
         if self._name is None or getattr(model, "_is_stateful", False):
             raise ValueError(
-                f"{type(model).__name__} keeps its past in a recurrent state, not in a key-value cache: it cannot be "
-                "rolled back after a rejected token; choose a model whose layers all use full attention."
+                f"{type(model).__name__} takes no key-value cache (it keeps a recurrent state, or nothing of its past) "
+                "and cannot be rolled back after a rejected token; choose a model whose layers all use full attention."
             )
         self.model, self.cache = model, DynamicCache(config=config)
         self.vocab, self.device = config.vocab_size, model.device
@@ -44,7 +44,7 @@ class CachedModel:
         self.length = self.fed = 0
         self._keeps = "logits_to_keep" in parameters
         # A model that declares a padding token would warn without a mask, so it gets one; others are spared the cost.
-        self._mask = config.pad_token_id is not None
+        self._mask = getattr(config, "pad_token_id", None) is not None  # some configurations lack the field
 
     def fresh(self) -> CachedModel:
         """The same model with an empty cache: target and draft of one text may be the same model."""
@@ -70,8 +70,10 @@ class CachedModel:
         """Read new tokens and score what follows each.
 
         ids: (n,) int64, the n tokens behind those already fed.  Returns logits (n, vocab) in the model's dtype, or
-        of the last `keep` positions only: row i is the law of the token after ids[i].
+        of the last `keep` positions only: row i is the law of the token after ids[i].  Raises ValueError for another
+        shape, and for more tokens than the model has positions.
         """
+        _check_fed(self, ids)
         extra = {self._name: self.cache}
         if self._mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
@@ -107,7 +109,8 @@ class TableModel:
         return TableModel(self.laws, self.max_length)
 
     def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
-        """Log-probabilities (n, vocab) after each of ids (n,)."""
+        """Log-probabilities (n, vocab) after each of ids (n,).  Raises ValueError as `CachedModel.feed`."""
+        _check_fed(self, ids)
         self.length += len(ids)
         self.fed += len(ids)
         return self.laws[ids[-keep:] if keep else ids].log()
@@ -117,6 +120,16 @@ class TableModel:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back to {length} tokens: the table holds {self.length}")
         self.length = length
+
+
+def _check_fed(scored, ids: torch.Tensor) -> None:
+    """Refuse what would be counted wrong: ids (1, n) would be taken for one token, and spoil every later position."""
+    if ids.ndim != 1 or not len(ids):
+        raise ValueError(f"feed takes the ids of at least one token, of shape (n,), got {tuple(ids.shape)}: ids[0]?")
+    if scored.max_length is not None and scored.length + len(ids) > scored.max_length:
+        raise ValueError(
+            f"the model has {scored.max_length} positions and {scored.length} are filled: {len(ids)} more do not fit"
+        )
 
 
 def as_scored(model):

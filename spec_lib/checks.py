@@ -79,10 +79,10 @@ def _run(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, 
         if close:
             continue
         print(f"Not yet: {name}\n  yours     {shown}\n  expected  {_show(expected)}")
-        for mistake, answer in wrong:
+        for mistake, answer in _likeliest_first(function, cases, wrong):
             with contextlib.suppress(Exception):  # this mistake has no answer in this case
                 if _close(got, answer(*copy.deepcopy(arguments))):
-                    print(f"  It looks as if {mistake}.")
+                    print(f"  Hint: {mistake}.")
                     break
         return False
     print(f"Right, in all {len(cases)} cases.")
@@ -96,7 +96,7 @@ def _likeliest_first(function: Callable, cases: Sequence[tuple], wrong: Sequence
         agree = 0
         for _, arguments, _ in cases:
             with contextlib.suppress(Exception):
-                agree += _close(function(*arguments), answer(*arguments))
+                agree += _close(function(*copy.deepcopy(arguments)), answer(*copy.deepcopy(arguments)))
         return agree
 
     return sorted(wrong, key=lambda mistake: -agreements(mistake[1]))
@@ -365,7 +365,7 @@ def check_overlap(function: Callable) -> bool:
         ),
         ("this is what the envelope keeps, 1 / max(p/q)", lambda p, q: 1 / max(a / b for a, b in _both(p, q) if b)),
     ]
-    return _run(function, cases, _likeliest_first(function, cases, wrong))
+    return _run(function, cases, wrong)
 
 
 def _both(p, q) -> list[tuple[float, float]]:
@@ -635,7 +635,7 @@ def check_round_tokens(function: Callable) -> bool:
         got = function(*arguments)
         return [int(t) for t in got] if isinstance(got, list | tuple) else got
 
-    return _run(flat, cases, _likeliest_first(flat, cases, wrong))
+    return _run(flat, cases, wrong)
 
 
 def check_greedy_tokens(function: Callable) -> bool:
@@ -683,7 +683,7 @@ def check_greedy_tokens(function: Callable) -> bool:
             lambda b, x: list(b),
         ),
     ]
-    return _run(function, cases, _likeliest_first(function, cases, wrong))
+    return _run(function, cases, wrong)
 
 
 def check_tokens_without_bonus(function: Callable) -> bool:
@@ -727,7 +727,7 @@ def check_tokens_without_bonus(function: Callable) -> bool:
             lambda a, k: 0 if a == 1 else right(a, k),
         ),
     ]
-    return _run(function, cases, _likeliest_first(function, cases, wrong))
+    return _run(function, cases, wrong)
 
 
 # --- notebook 05 ------------------------------------------------------------------------------------------------
@@ -788,7 +788,7 @@ def check_accepted_count(function: Callable) -> bool:
     if asked:
         print(
             f"One thing is left: it reads values one by one\n  yours     {asked} questions to the device\n"
-            "  expected  none\n  It looks as if there is a loop with an `if` in it, or an int(): stay with tensors."
+            "  expected  none\n  Hint: a loop with an `if` in it, or an int(), asks the device: stay with tensors."
         )
     return not asked
 
@@ -1381,6 +1381,10 @@ def check_law_of_asking_twice(function: Callable) -> bool:
             lambda p, q: completed(stood(p, q), lacking(p, q)),
         ),
         ("the second draw comes from q; it is the target's", lambda p, q: completed(stood(p, q), q.tolist())),
+        (
+            "the chance that a guess falls is one number for all tokens, 1 - sum p q",
+            lambda p, q: [x + (1 - x) * a for x, a in zip(stood(p, q), p.tolist(), strict=True)],
+        ),
     ]
     return _run(function, cases, wrong)
 
@@ -1452,7 +1456,7 @@ def check_runs_needed(function: Callable) -> bool:
     if len(calls) > 200:
         print(
             f"One thing is left: it takes its time\n  yours     {len(calls)} calls of power for 1,500,000 runs\n"
-            "  expected  a few dozen\n  It looks as if the numbers are tried one after the other: double, then halve."
+            "  expected  a few dozen\n  Hint: the numbers are tried one after the other: double, then halve."
         )
     return len(calls) <= 200
 
@@ -1470,7 +1474,7 @@ def check_diagnosis(function: Callable) -> bool:
     digits = [int(c) for c in str(got) if c in "123456"]
     if sorted(digits) != [1, 2, 3, 4, 5, 6]:
         print(f"Not yet:\n  yours     {str(got)[:40]!r}\n  expected  the digits 1 to 6, each once, one a patient")
-        print("  It looks as if a patient is left out, or two have the same fault.")
+        print("  Hint: one digit for each of the patients A to F, in their order; none is left out, none stands twice.")
         return False
     if tuple(digits) == _WARD:
         print("Right, in all 6 cases.")
@@ -1488,7 +1492,7 @@ def check_diagnosis(function: Callable) -> bool:
         mistake = "the wrong bonus was sought in a text that is wrong at once: it is right for gamma tokens"
     else:
         mistake = "3 and 5 are swapped: what is drawn after a rejection does not change how often first guesses stand"
-    print(f"  It looks as if {mistake}.")
+    print(f"  Hint: {mistake}.")
     return False
 
 
@@ -1531,6 +1535,10 @@ def check_tokens_from_places(function: Callable) -> bool:
         (
             "only whole drafts are counted: those that fall half-way write tokens too",
             lambda a: 1 + len(a) * reached(a)[-1],
+        ),
+        (
+            "each place's chance was raised to a power; multiply it with those of the places before it",
+            lambda a: 1 + sum(x ** (i + 1) for i, x in enumerate(a)),
         ),
     ]
     return _run(function, cases, wrong)
@@ -1583,6 +1591,7 @@ def check_gamma_from_table(function: Callable) -> bool:
             lambda a, c, v: best({g: x for g, x in _gains(a, c, v).items() if g}),
         ),
         ("this gamma has the most tokens a pass, not the most a second", lambda a, c, v: max(v) - 1),
+        ("this is the number of tokens in the pass; gamma is one less", lambda a, c, v: best(_gains(a, c, v)) + 1),
     ]
     return _run(function, cases, wrong)
 
@@ -1678,6 +1687,10 @@ def check_alpha_of_whole_rounds(function: Callable) -> bool:
         (
             "only rounds with a rejection are counted, so the best ones are missing",
             lambda rs: rate([r for r in whole(rs) if r.rejected is not None]),
+        ),
+        (
+            "the rates of the rounds were averaged: all judged guesses weigh the same, so add up first",
+            lambda rs: _mean(rate([r]) for r in whole(rs) if len(r.drafted)),
         ),
     ]
     return _run(function, cases, wrong)
@@ -1785,6 +1798,14 @@ def check_tokens_per_second(function: Callable) -> bool:
             lambda p, n, s: _mean((a - p) / b for a, b in zip(n[1:], s[1:], strict=True)),
         ),
         ("this is seconds a token", lambda p, n, s: 1 / rate(p, n, s)),
+        (
+            "the prompt is taken off once; each of the texts begins with it",
+            lambda p, n, s: (sum(n[1:]) - p) / sum(s[1:]),
+        ),
+        (
+            "the tokens of the warm-up are left out, and its seconds are not",
+            lambda p, n, s: sum(x - p for x in n[1:]) / sum(s),
+        ),
     ]
     return _run(function, cases, wrong)
 

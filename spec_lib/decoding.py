@@ -321,6 +321,8 @@ class _Job:
         full = (target.length, _length(session))
         if self.trace:
             self._keep(done, session, p, q, u)
+        if inside:  # the text ends in a draft token: to both models, the last one added
+            n_, token = stop, x[stop : stop + 1]
         target.rollback(size + n_)  # drops gamma - n rejected positions; `token` was never fed
         session.accept(n_, token)  # the draft drops gamma - 1 - n: it never read its own last token
         if self.trace:
@@ -443,6 +445,6 @@ def _check_padding(scored, ids, mask) -> None:
         mask is None
         and pad is not None
         and int(ids[0, 0]) == pad
-        and pad not in (config.bos_token_id, config.eos_token_id)
+        and pad not in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None))
     ):
         raise ValueError(f"the prompt begins with the padding token {pad}: pass its attention_mask, or take it off")

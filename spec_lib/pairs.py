@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from . import hub
+
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
 CLASS_PAIR = ("openai-community/gpt2-large", "distilbert/distilgpt2")
@@ -38,8 +40,8 @@ class Pair:
     """Two models in memory and their tokenizer.
 
     target, draft: transformers causal language models; `pair.target(ids)` is an ordinary call.
-    Raises ValueError where two tokenizers are given and an id means different things to them, or where a model has
-    fewer rows than the tokenizer has tokens.  With one tokenizer given the two cannot be compared.
+    Raises ValueError where two tokenizers are given and an id means different things to them, where a model has fewer
+    rows than the tokenizer has tokens, or where it is not causal.  With one tokenizer given the two are not compared.
     """
 
     target: torch.nn.Module
@@ -58,6 +60,12 @@ class Pair:
                 raise ValueError(
                     f"the {role} knows {rows} tokens and the tokenizer has {len(self.tokenizer)}: they do not belong "
                     "together; load the tokenizer that the model was trained with."
+                )
+            # BERT and its kin say so in their layers. Nothing else would fail, and the text would be wrong.
+            if any(getattr(m, "is_decoder", True) is False for m in getattr(self, role).modules()):
+                raise ValueError(
+                    f"the {role}, {type(getattr(self, role)).__name__}, reads a text in both directions and cannot "
+                    "write one; choose a causal language model, such as GPT-2."
                 )
 
     @property
@@ -80,8 +88,11 @@ class Pair:
         return torch.tensor([ids], dtype=torch.int64, device=self.device)
 
     def decode(self, tokens) -> str:
-        """The text of token ids, (n,), (1, n) or a list; special tokens are left out."""
-        ids = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
+        """The text of token ids, (n,), (1, n) or a list; special tokens are left out.  ValueError for several texts."""
+        ids = torch.atleast_1d(tokens).tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
+        ids = ids[0] if len(ids) == 1 and isinstance(ids[0], list) else ids
+        if any(isinstance(i, list) for i in ids):
+            raise ValueError(f"decode takes one text, (n,) or (1, n), got a batch of {len(ids)}: decode each alone.")
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
@@ -238,21 +249,18 @@ def _one_thread(model: torch.nn.Module) -> None:
 def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype) -> Pair:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    def get(what, name, **options):
-        try:
-            return what.from_pretrained(
-                Path(name).expanduser() if Path(name).expanduser().is_dir() else name, **options
-            )
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise OSError(
-                f"Could not load {name}: {reason.rstrip('.')}. Check the name and the network (or HF_HUB_OFFLINE), "
-                'or use load_pair("tiny"), which needs neither.'
-            ) from error
+    def model(source, **options) -> torch.nn.Module:
+        # transformers would fill what is missing with random numbers, and only warn
+        options |= {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        found, report = AutoModelForCausalLM.from_pretrained(source, **options)
+        unfit = sorted(report["missing_keys"] | {key for key, *_ in report["mismatched_keys"]})
+        if unfit:
+            raise ValueError(f"its weights do not fit its config.json ({unfit[0]} is missing or of another shape)")
+        return found.to(device).eval()
 
-    tokenizers = [get(AutoTokenizer, name) for name in (target, draft)]
+    tokenizers = [hub.load(name, AutoTokenizer.from_pretrained, REVISIONS.get(name)) for name in (target, draft)]
     check_vocabulary(*tokenizers)  # before the weights, which may be gigabytes
-    models = [get(AutoModelForCausalLM, name, dtype=dtype).to(device).eval() for name in (target, draft)]
+    models = [hub.load(name, model, REVISIONS.get(name)) for name in (target, draft)]
     return Pair(*models, *tokenizers, name=f"{target} with {draft}")
 
 

@@ -27,7 +27,7 @@ HATCHES = ["", "//", "..", "xx", "++"]
 LETTERS = {"accepted": "A", "rejected": "R", "resampled": "S", "bonus": "B", "plain": "P"}
 # What each origin looks like in HTML and on a terminal: a colour, and a shape that stays without it.
 CSS = {
-    "prompt": "color:#666",
+    "prompt": "opacity:.7",  # of the theme's own ink: no fixed grey is legible on white and on black
     "accepted": "background:#009E7333;border-bottom:2px solid #009E73",
     "resampled": "background:#CC79A755;border-bottom:3px double #8a3f6a;font-weight:bold",
     "bonus": "background:#56B4E955;border-bottom:2px dotted #0a5c8f;font-style:italic",
@@ -43,6 +43,9 @@ MEANING = {
 SHAPE = {"accepted": "underlined", "resampled": "bold", "bonus": "italic", "plain": "plain"}
 
 
+BAD = "\ufffd"  # what bytes that are no character decode to
+
+
 def origins(rounds: Sequence) -> list[str]:
     """The origin of each emitted token of some rounds, in order."""
     return [o for r in rounds for o in ["accepted"] * r.accepted + ([] if r.token is None else [r.origin])]
@@ -54,30 +57,41 @@ def pieces(pair, ids: torch.Tensor, emitted: Iterable[tuple[int, str]]) -> Itera
     Joined, they are the decoded text.  A token may be a piece of a UTF-8 character: such tokens are held until the
     character is whole, and it is given to the token that completed it.  Bytes that are none come as U+FFFD.
     """
-    known = ids.flatten().tolist()[-8:]  # some tokenizers treat a text's first token differently
-    shown, held, before = len(pair.decode(known)), 0, "plain"
+    known, held = _recent(pair, ids.flatten().tolist()), []  # held: the origins of tokens of which nothing is shown
+    shown, text = len(pair.decode(known)), ""
     for token, name in emitted:
         known.append(int(token))
+        held.append(name)
         text = pair.decode(known)
-        # A beginning of a character decodes to one U+FFFD at the very end; what stands before it will not change.
-        held = held + 1 if text.endswith("\ufffd") else 0
-        whole = len(text) - (0 < held < 4)  # a character has at most four bytes
-        if held > 1 and whole > shown and text[shown] == "\ufffd":  # the bytes held so far were none: their mark
-            yield text[shown], before
-            shown, held = shown + 1, 1
+        # The beginning of a character decodes to U+FFFD, one in all or one a byte, and so may, as long as its bytes
+        # last, a whole character before it: what stands at the end waits.  After nine tokens it is no character.
+        whole = max(len(text.rstrip(BAD)), len(text) - 3 if len(held) > 8 else 0)
         if whole > shown:
-            yield text[shown:whole], name
-        if len(known) > 32 and not held:
-            known = known[-8:]
-            whole = len(pair.decode(known))
-        shown, before = whole, name
-        held %= 4
-    if len(text := pair.decode(known)) > shown:
-        yield text[shown:], before  # the text ends inside a character
+            good = whole - len(text[shown:whole].lstrip(BAD))
+            if shown < good:
+                yield text[shown:good], held[0]
+            if good < whole:
+                yield text[good:whole], name
+            shown = whole
+        if shown == len(text):
+            held = []
+            if len(known) > 32:
+                known = _recent(pair, known)
+                shown = len(pair.decode(known))
+        else:
+            held = held[-8:]
+    if held and len(text) > shown:
+        yield text[shown:], held[-1]  # the text ends inside a character
+
+
+def _recent(pair, known: list[int]) -> list[int]:
+    """The last tokens, as few as decode on their own to the end of the text (some decode otherwise at a beginning)."""
+    text = pair.decode(known)
+    return next((known[-n:] for n in (8, 12, 16, 32) if text.endswith(pair.decode(known[-n:]))), known)
 
 
 def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
-    """A generation as HTML: prompt in grey, each token marked by its origin, with a legend that needs no colour."""
+    """A generation as HTML: prompt faint, each token marked by its origin, with a legend that needs no colour."""
     names = origins(generation.rounds) or ["plain"] * len(generation.tokens)
     parts = [f'<span style="{CSS["prompt"]}">{html.escape(pair.decode(ids))}</span>']
     for text, name in pieces(pair, ids, zip(generation.tokens.tolist(), names, strict=True)):
@@ -144,7 +158,8 @@ def plot_lines(x: Sequence[float], series: dict[str, Sequence[float]], title: st
         colour, mark = PALETTE.get(name, colours[i % 4]), marks[i % 4]
         axis.plot(x, [float(v) for v in values], mark, color=colour, label=name)
     axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
-    axis.set_ylim(bottom=0)
+    top = max((float(v) for values in series.values() for v in values), default=0)
+    axis.set_ylim(0, 1.08 * top if top > 0 else 1)  # from 0, and with room for the highest mark
     axis.legend(frameon=False)
     axis.spines[["top", "right"]].set_visible(False)
     plt.show()

@@ -1,7 +1,8 @@
 """The step-through: one generation, round by round, in a notebook.
 
 Every frame is made beforehand as HTML, so that a move only puts another text into one widget.  The controls are those
-that ipywidgets 7.7 (Colab) and 8 share; they are ordinary buttons and a slider, so the keyboard reaches them.
+that ipywidgets 7.7 (Colab) and 8 share; they are ordinary buttons and a slider, so the keyboard reaches them.  Where
+ipywidgets is missing, the same pages are shown without controls.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from . import plots
 from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
 
 SHOWN = 6  # tokens with a bar of their own in the stacked overlap; the others share one
+LONGEST = 12  # the longest bar, in em: fits beside its numbers at 150 % zoom
+CELL = "text-align:left;padding:0 .5em 0 0"
 
 
 def step_through(pair, ids: torch.Tensor, generation):
@@ -47,8 +50,8 @@ def frames(pair, ids: torch.Tensor, generation) -> list[str]:
 
 def player(pages: Sequence[str], name: str):
     """Previous, next, play and a slider over ready HTML pages, numbered from 1."""
-    import ipywidgets as w
-
+    if (w := _ipywidgets()) is None:
+        return _still("".join(_fold(f"{name} {i}", page, i == 1) for i, page in enumerate(pages, 1)))
     page = w.HTML(pages[0])
     slider = w.IntSlider(1, 1, max(len(pages), 2), description=name, continuous_update=True)
     slider.disabled = len(pages) == 1
@@ -65,12 +68,41 @@ def player(pages: Sequence[str], name: str):
     back.on_click(move(-1))
     forward.on_click(move(1))
     w.link((play, "value"), (slider, "value"))
-    return w.VBox([w.HBox([back, forward, play, slider]), page])
+    return w.VBox([_wrapped(w.HBox([back, forward, play, slider])), page])
+
+
+def _wrapped(box):
+    """A row of controls, in several lines where the window is narrow: in one, they shrink until none is legible."""
+    box.layout.flex_flow = "row wrap"
+    return box
+
+
+def _ipywidgets():
+    """The package of the controls, or None after one line that says what is missing."""
+    try:
+        import ipywidgets
+    except ImportError:
+        print("There are no controls: ipywidgets is not installed here (pip install ipywidgets, then restart).")
+        return None
+    return ipywidgets
+
+
+def _still(page: str):
+    """What is shown without controls."""
+    from IPython.display import HTML
+
+    return HTML(page)
+
+
+def _fold(name: str, page: str, unfolded: bool) -> str:
+    """A page that the browser itself folds and unfolds."""
+    return f"<details{' open' * unfolded}><summary>{html.escape(name)}</summary>{page}</details>"
 
 
 def overlap_explorer(p: Sequence[float], q: Sequence[float]):
     """Two rows of sliders, the reader's own p and q over a few tokens; each law is scaled to sum to 1."""
-    import ipywidgets as w
+    if (w := _ipywidgets()) is None:
+        return _still(explorer_page(*(torch.tensor(law, dtype=torch.float64) for law in (p, q))))
 
     def sliders(law, letter):
         return [
@@ -86,7 +118,7 @@ def overlap_explorer(p: Sequence[float], q: Sequence[float]):
     for slider in rows["p"] + rows["q"]:
         slider.observe(show, names="value")
     show()
-    return w.VBox([w.HBox([w.VBox(rows["p"]), w.VBox(rows["q"])]), page])
+    return w.VBox([_wrapped(w.HBox([w.VBox(rows["p"]), w.VBox(rows["q"])])), page])
 
 
 def explorer_page(a: torch.Tensor, b: torch.Tensor) -> str:
@@ -102,7 +134,7 @@ def explorer_page(a: torch.Tensor, b: torch.Tensor) -> str:
 def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
     """The stacked overlap as HTML: a line a token, kept (=), redrawn (/) and refused (x) laid end to end."""
     parts = plots.overlap_parts(p, q)
-    longest = max(max(map(float, p)), max(map(float, q)), 1e-9)
+    em = LONGEST / max(max(map(float, p)), max(map(float, q)), 1e-9)
     looks = {
         "kept": f"background:{plots.PALETTE['accepted']}",
         "redrawn": f"background:repeating-linear-gradient(45deg,{plots.PALETTE['resampled']} 0 4px,#fff 4px 6px)",
@@ -111,18 +143,23 @@ def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
     rows = []
     for i, label in enumerate(labels):
         boxes = "".join(
-            f'<span style="display:inline-block;height:1em;width:{18 * parts[n][i] / longest:.3f}em;{look}"></span>'
+            f'<span style="display:inline-block;height:1em;width:{em * parts[n][i]:.3f}em;{look}"></span>'
             for n, look in looks.items()
             if parts[n][i] > 0
         )
         numbers = " ".join(f"{n} {parts[n][i]:.3f}" for n in looks if parts[n][i] >= 0.0005)
         rows.append(
-            f'<tr><td style="text-align:right;padding-right:.6em"><code>{html.escape(plots.visible(label))}</code></td>'
+            f'<tr><td style="text-align:right;padding-right:.6em">{_code(label)}</td>'
             f'<td style="text-align:left;white-space:nowrap">{boxes}</td>'
             f'<td style="text-align:left;padding-left:.6em">{numbers}</td></tr>'
         )
     legend = "kept (solid): min(p, q) &nbsp; redrawn (striped): p above q &nbsp; refused (dashed): q above p"
     return f'<table style="border-collapse:collapse">{"".join(rows)}</table><small>{legend}</small><br>'
+
+
+def _code(token: str, look: str = "") -> str:
+    """A token's text; a long one may break, or it would push the numbers out of a narrow window."""
+    return f'<code style="overflow-wrap:anywhere;{look}">{html.escape(plots.visible(token))}</code>'
 
 
 def _sentence(r) -> str:
@@ -148,7 +185,7 @@ def _judged(pair, r) -> str:
             f"background:{plots.PALETTE['rejected']}44;text-decoration:line-through" if verdict == "rejected" else look
         )
         cells = [
-            f'<code style="{look}">{html.escape(plots.visible(pair.decode([x])))}</code>',
+            _code(pair.decode([x]), look),
             f"{p:.3f}",
             f"{q:.3f}",
             f"{min(1.0, p / q):.3f}" if q > 0 else "",
@@ -156,18 +193,13 @@ def _judged(pair, r) -> str:
             verdict,
             f"{float(r.overlap[i]):.3f}",
         ]
-        rows.append(
-            "<tr>" + "".join(f'<td style="text-align:left;padding:0 .8em 0 0">{c}</td>' for c in cells) + "</tr>"
-        )
+        rows.append("<tr>" + "".join(f'<td style="{CELL}">{c}</td>' for c in cells) + "</tr>")
     if r.token is not None:
-        name = f'<code style="{plots.CSS[r.origin]}">{html.escape(plots.visible(pair.decode([r.token])))}</code>'
         p = float(r.p[r.accepted, r.token])
-        cells = [name, f"{p:.3f}", "", "", "", r.origin, ""]
-        rows.append(
-            "<tr>" + "".join(f'<td style="text-align:left;padding:0 .8em 0 0">{c}</td>' for c in cells) + "</tr>"
-        )
+        cells = [_code(pair.decode([r.token]), plots.CSS[r.origin]), f"{p:.3f}", "", "", "", r.origin, ""]
+        rows.append("<tr>" + "".join(f'<td style="{CELL}">{c}</td>' for c in cells) + "</tr>")
     heads = ["token", "p", "q", "min(1, p/q)", "uniform", "verdict", "overlap"]
-    top = "".join(f'<th style="text-align:left;padding:0 .8em 0 0">{h}</th>' for h in heads)
+    top = "".join(f'<th style="{CELL}">{h}</th>' for h in heads)
     return f'<table style="border-collapse:collapse;margin:.4em 0"><tr>{top}</tr>{"".join(rows)}</table>'
 
 
@@ -222,12 +254,13 @@ def _text_so_far(pair, ids: torch.Tensor, generation, rounds, before: int) -> st
 
 def speed_explorer(alpha: float, c: float, extra: float):
     """Three sliders: acceptance rate, cost ratio, and what each further token adds to a target pass."""
-    import ipywidgets as w
+    if (w := _ipywidgets()) is None:
+        return _still(speed_page(alpha, c, extra))
 
     looks = {"min": 0, "max": 1, "readout_format": ".3f", "style": {"description_width": "7em"}}
     alphas = w.FloatSlider(alpha, step=0.01, description="alpha", **looks)
     costs = w.FloatSlider(c, step=0.001, description="c", **looks)
-    extras = w.FloatSlider(extra, step=0.0025, description="further token", **looks)
+    extras = w.FloatSlider(extra, step=0.0025, description="further token", **{**looks, "readout_format": ".4f"})
     page = w.HTML()
 
     def show(_=None):

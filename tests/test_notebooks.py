@@ -396,3 +396,36 @@ def test_at_home_the_library_is_found_without_git(tmp_path, monkeypatch, place):
     done = subprocess.run(command, cwd=tmp_path / place, capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["found", str(tmp_path / "spec_lib" / "__init__.py")]
+
+
+# --- the pages beside the notebooks ----------------------------------------------------------------------------------
+
+
+def rows_of(page: str, columns: int) -> list[list[str]]:
+    """The cells of every table row of a page that has so many columns."""
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    return [cells for line in lines if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == columns]
+
+
+def test_the_teachers_plans_name_sections_that_exist_and_keep_to_their_minutes():
+    page = (ROOT / "notebooks" / "TEACHING.md").read_text(encoding="utf-8")
+    texts = {file.name[:2]: " ".join(c.source for c in nbformat.read(file, 4).cells) for file in FILES}
+    plan = [row for row in rows_of(page, 4) if row[0].isdigit()]
+    minutes = [int(row[0]) for row in plan]
+    assert minutes == sorted(minutes) and minutes[0] == 0 and minutes[-1] < 90 and len(plan) > 5
+    for _, number, *what in plan:
+        for name in re.findall(r"\*([^*]+)\*", " ".join(what)):
+            assert name.lower() in texts[number].lower(), f"{number}: there is no {name!r}"
+    afternoon = rows_of(page, 5)[2:]
+    spent = [sum(int(x) for x in re.findall(r"\d+", row[2])) for row in afternoon]
+    assert sum(spent) == 240
+    assert {n for row in afternoon for n in re.findall(r"\b0\d\b", row[1])} == set(texts)
+
+
+@pytest.mark.parametrize("name", ["TEACHING.md", "READING.md", "../README.md"])
+def test_local_links_lead_somewhere(name):
+    page = (ROOT / "notebooks" / name).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("http")]
+    assert links or name == "TEACHING.md"
+    for link in links:
+        assert ((ROOT / "notebooks" / name).parent / link).exists(), link

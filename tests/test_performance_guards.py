@@ -168,7 +168,8 @@ def test_on_a_gpu_google_waits_once_a_round():
                 next(rounds)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        assert len([w for w in caught if "synchroniz" in str(w.message)]) == 1
+        # Not "synchroniz" alone: switching the mode on warns, once, that it does not see all such operations.
+        assert len([w for w in caught if "called a synchronizing" in str(w.message)]) == 1
 
 
 # --- what is fed to the models ----------------------------------------------------------------------

@@ -44,6 +44,7 @@ WRONG = [
     ("law_of_asking_twice", lambda p, q: completed(torch.minimum(p, q), p), "min(1, p/q)"),
     ("law_of_asking_twice", lambda p, q: completed(p * q, residual(p, q)), "comes from the residual"),
     ("law_of_asking_twice", lambda p, q: completed(p * q, q), "comes from q"),
+    ("law_of_asking_twice", lambda p, q: p * q + (1 - p * q) * p, "one number for all tokens"),
     ("alarm_threshold", lambda cells, z: cells + z * (2 * cells) ** 0.5, "one less"),
     ("alarm_threshold", lambda cells, z: (cells - 1) + z * 2 * (cells - 1), "multiplied by the variance"),
     ("alarm_threshold", lambda cells, z: (cells - 1) + z * (cells - 1) ** 0.5, "2 d, not d"),
@@ -62,5 +63,6 @@ WRONG = [
     ("diagnosis", lambda: "364152", "sought in a text"),
     ("diagnosis", lambda: "465132", "3 and 5 are swapped"),
     ("diagnosis", lambda: "143652", "taken for the other kind"),
-    ("diagnosis", lambda: "111111", "two have the same fault"),
+    ("diagnosis", lambda: "111111", "none stands twice"),
+    ("diagnosis", lambda: "FDCAEB", "one digit for each"),
 ]

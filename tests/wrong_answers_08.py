@@ -48,6 +48,11 @@ def never_zero(alpha, c, seconds):
     return best(lambda g: sl.walltime_improvement(alpha, g, c, v.get), [n - 1 for n in seconds if n > 1])
 
 
+def tokens_in_the_pass(alpha, c, seconds):
+    v = {n: t / seconds[1] for n, t in seconds.items()}
+    return best(lambda g: sl.walltime_improvement(alpha, g, c, v.get) if g else 1, [n - 1 for n in seconds]) + 1
+
+
 def limits(alpha, v, at=0):
     return [(sl.expected_tokens(alpha, g) - v[g - at]) / g for g in range(1, len(v))]
 
@@ -72,6 +77,7 @@ WRONG = [
     ("gamma_from_table", in_seconds, "seconds and passes are mixed"),
     ("gamma_from_table", free_draft, "the draft is free"),
     ("gamma_from_table", never_zero, "answer 0"),
+    ("gamma_from_table", tokens_in_the_pass, "gamma is one less"),
     ("gamma_from_table", lambda alpha, c, seconds: max(seconds) - 1, "most tokens a pass"),
     ("break_even_c", lambda alpha, v: alpha, "textbook's answer"),
     ("break_even_c", lambda alpha, v: max(0.0, limits(alpha, v)[0]), "only gamma = 1"),
@@ -92,4 +98,10 @@ WRONG = [
     ("alpha_of_whole_rounds", lambda rs: rate(whole(rs), lambda r: 1), "every round counts one rejection"),
     ("alpha_of_whole_rounds", lambda rs: rate(rs[:-1]), "cut or not"),
     ("alpha_of_whole_rounds", lambda rs: rate([r for r in whole(rs) if r.rejected is not None]), "only rounds with"),
+    (
+        "alpha_of_whole_rounds",
+        lambda rs: sum(rate([r]) for r in whole(rs) if len(r.drafted)) / sum(len(r.drafted) > 0 for r in whole(rs)),
+        "were averaged",
+    ),
+    ("tokens_from_places", lambda a: 1 + sum(x ** (i + 1) for i, x in enumerate(a)), "raised to a power"),
 ]

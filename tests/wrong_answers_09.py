@@ -39,6 +39,8 @@ WRONG = [
     ("tokens_per_second", lambda p, n, s: sum(n) / sum(s), "prompt and warm-up"),
     ("tokens_per_second", lambda p, n, s: mean(rates(p, n, s)), "rates were averaged"),
     ("tokens_per_second", lambda p, n, s: sum(s[1:]) / sum(x - p for x in n[1:]), "seconds a token"),
+    ("tokens_per_second", lambda p, n, s: (sum(n[1:]) - p) / sum(s[1:]), "taken off once"),
+    ("tokens_per_second", lambda p, n, s: sum(x - p for x in n[1:]) / sum(s), "its seconds are not"),
     ("break_even", lambda gamma, c, cost: 1 + gamma * c, "textbook formula"),
     ("break_even", lambda gamma, c, cost: c + cost, "gamma passes, not one"),
     ("break_even", lambda gamma, c, cost: (gamma + 1) * c + cost, "not gamma + 1"),

@@ -1,0 +1,123 @@
+"""Loading a model from the Hugging Face hub or a folder: whatever goes wrong is said in one sentence, and soon."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+OFFER = 'the embedded pair needs no network (load_pair("tiny") or SPEC_PAIR=tiny)'
+# Kinds of errors, by the names of their classes: some are of libraries that differ between versions.
+MEMORY = {"OutOfMemoryError", "MemoryError"}
+NETWORK = {"TransportError"}  # of httpx: no connection, no answer in time, an answer that breaks off
+DAMAGED = {"SafetensorError", "JSONDecodeError", "UnicodeDecodeError", "UnpicklingError"}
+
+
+def load(name: str, loader: Callable, revision: str | None = None):
+    """loader(hub id or folder, **options), with the options of transformers' `from_pretrained`.
+
+    A hub that fails is not asked again and again, and what was downloaded before then loads without it.  A damaged
+    file in the cache is downloaded anew, once.  Raises OSError in one sentence, which says what to do.
+    """
+    folder, unheard, options = Path(name).expanduser(), None, {}
+    if not folder.is_dir():
+        unheard = ask(name, revision)
+        options = {"revision": revision, "local_files_only": unheard is not None}
+    try:
+        return _once(loader, name if options else folder, options)
+    except Exception as error:  # of many libraries, each with kinds of its own
+        reason = why(error, name) or unheard or first_sentence(error)
+        again = bool(options) and unheard is None and bool(_kinds(error) & DAMAGED)
+    # From here on `error` is gone, and the half-loaded model that its traceback held: its memory is free for the next.
+    if again:  # the hub's client takes what is in its cache for good, so the same file would fail for ever
+        try:
+            return _once(loader, name, {**options, "force_download": True})
+        except Exception as error:
+            reason = why(error, name) or first_sentence(error)
+    raise OSError(f"Could not load {name}: {reason}; {OFFER}.")
+
+
+def ask(name: str, revision: str | None) -> str | None:
+    """Ask the hub for this model, once and briefly: None where it has it, or else what is wrong.
+
+    Its client repeats a failed request for many minutes; whoever waits for a lesson to begin wants to know at once.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, is_offline_mode
+
+    if is_offline_mode():
+        return "it is not in the cache and HF_HUB_OFFLINE forbids a download: unset that, or choose a model you have"
+    try:
+        found = get_hf_file_metadata(hf_hub_url(name, "config.json", revision=revision))
+    except Exception as error:
+        if "EntryNotFoundError" in _kinds(error):
+            return "it has no config.json, so it is no model of transformers: choose another"
+        return why(error, name) or first_sentence(error)
+    if found.commit_hash is None:  # some networks answer everything with a page to log in on
+        return f"what answers at {constants.ENDPOINT} is not the hub: log in to this network with a browser first"
+    return None
+
+
+def why(error: BaseException, name: str) -> str | None:
+    """What went wrong and what to do, where that is known."""
+    from huggingface_hub import constants
+
+    kinds = _kinds(error)
+    numbers = {e.errno for e in _chain(error) if isinstance(e, OSError)}
+    answers = [e.response for e in _chain(error) if getattr(e, "response", None) is not None]
+    status = answers[0].status_code if answers and "EntryNotFoundError" not in kinds else None
+    cache = f"the cache folder ({constants.HF_HUB_CACHE})"
+    if kinds & MEMORY or "can't allocate memory" in str(error):
+        return 'memory is full: close other notebooks, load in 16 bit (dtype="float16"), or choose smaller models'
+    if numbers & {errno.ENOSPC, errno.EDQUOT}:
+        return f"the disk with {cache} is full: free some room, or set HF_HOME to a folder on another disk"
+    if numbers & {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR}:
+        return f"{cache} cannot be written: set HF_HOME to a folder of yours"
+    if "GatedRepoError" in kinds or status == 403:
+        return f"you have no access to it: ask for it on {constants.ENDPOINT}/{name}, then run `hf auth login`"
+    if status in (401, 404):
+        return f"the hub shows you no such model ({status}): check the spelling; if it is private, run `hf auth login`"
+    if status == 429:
+        return "the hub has had too many requests from here (429): wait five minutes and try again"
+    if status is not None and status >= 400:
+        return f"the hub is out of order ({status}): try again in some minutes"
+    if kinds & NETWORK:
+        return f"{constants.ENDPOINT} does not answer or breaks off: check the network and HTTPS_PROXY, and try again"
+    if kinds & DAMAGED:
+        return (
+            f"a file of it is damaged ({first_sentence(error)}): try again with the network on, or copy the folder anew"
+        )
+    return None
+
+
+def first_sentence(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].split(". ")[0].rstrip(".:") or type(error).__name__
+
+
+def _once(loader: Callable, source: str | Path, options: dict):
+    from huggingface_hub import get_session
+
+    hooks = get_session().event_hooks["response"]
+    hooks.append(_do_not_wait)
+    try:
+        return loader(source, **options)
+    finally:
+        hooks.remove(_do_not_wait)
+
+
+def _do_not_wait(response) -> None:
+    """A hub that is busy or out of order: its client would sleep for minutes, or take a file for missing."""
+    if response.status_code == 429 or response.status_code >= 500:
+        response.raise_for_status()
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """The error and those that led to it, since each library wraps what it met."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def _kinds(error: BaseException) -> set[str]:
+    return {kind.__name__ for e in _chain(error) for kind in type(e).__mro__}

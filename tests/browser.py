@@ -23,7 +23,7 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 APPS = {"lab": ("jupyterlab", "4", "lab/tree"), "notebook": ("notebook", "7", "notebooks")}  # package, version, address
-START, PATIENCE = 240, 60  # seconds until a wait gives up, for what starts a process and for a click: far too many
+START, PATIENCE = 120, 60  # seconds until a wait gives up, for what starts a process and for a click: far too many
 
 
 def missing(app: str) -> str | None:
@@ -92,6 +92,7 @@ def browsing(folder: Path) -> Iterator:
     for word in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "disable-background-networking"):
         options.add_argument(f"--{word}")
     options.add_argument(f"--user-data-dir={folder / 'browser'}")
+    options.page_load_strategy = "eager"  # the pages here know themselves when they are ready
     with patch.dict(os.environ, {"no_proxy": "localhost,127.0.0.1"}):  # a company's proxy is not for these
         driver = webdriver.Chrome(options, webdriver.ChromeService(executable_path=shutil.which("chromedriver")))
         try:
@@ -186,13 +187,17 @@ class Page:
     def __init__(self, driver, url: str):
         self.driver = driver
         driver.get(url)
-        self.until(self.connected, "the kernel does not get ready", START)
+        try:
+            self.until(self.connected, "the page has no kernel", START)
+        except AssertionError:  # as a reader would, once
+            driver.get(url)
+            self.until(self.connected, "the page has no kernel, nor when opened again", START)
 
     def connected(self) -> bool:
         """Whether the page has its kernel; one that is told to run earlier asks the reader for a kernel."""
         ask = "const done = arguments[0]; fetch('/api/sessions').then(r => r.json()).then(done, () => done([]))"
-        kernels = [session["kernel"] for session in self.driver.execute_async_script(ask)]
-        return any(kernel["connections"] and kernel["execution_state"] == "idle" for kernel in kernels) and self.idle()
+        sessions = self.driver.execute_async_script(ask)
+        return any(session["kernel"]["connections"] for session in sessions) and self.idle()
 
     def all(self, css: str) -> list:
         return self.driver.find_elements("css selector", css)

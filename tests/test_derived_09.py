@@ -1,6 +1,7 @@
 """What notebook 09 derives is what the module does."""
 
 import pytest
+from test_benchmark import Words
 from test_derived import derived
 
 import spec_lib as sl
@@ -65,15 +66,3 @@ def test_the_turns_are_those_of_compare(notebook, models, monkeypatch):
 def test_unequal_counts_are_refused_by_both(notebook):
     with pytest.raises(AssertionError, match="a wrote 8 tokens instead of 9"):
         notebook["side_by_side"]({"a": lambda seed: range(8)}, 1, 9, lambda call: call() or 1.0)
-
-
-class Words:
-    """A tokenizer of digits, enough for a pair."""
-
-    eos_token_id = bos_token_id = None
-
-    def __len__(self):
-        return 31
-
-    def __call__(self, text, **_):
-        return {"input_ids": [int(x) for x in text.split()]}

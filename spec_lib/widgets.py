@@ -18,6 +18,7 @@ from .theory import best_gamma, expected_tokens, operations_factor, walltime_imp
 SHOWN = 6  # tokens with a bar of their own in the stacked overlap; the others share one
 LONGEST = 12  # the longest bar, in em: fits beside its numbers at 150 % zoom
 CELL = "text-align:left;padding:0 .5em 0 0"
+BAR = "text-align:left;white-space:nowrap"
 
 
 def step_through(pair, ids: torch.Tensor, generation):
@@ -150,7 +151,7 @@ def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
         numbers = " ".join(f"{n} {parts[n][i]:.3f}" for n in looks if parts[n][i] >= 0.0005)
         rows.append(
             f'<tr><td style="text-align:right;padding-right:.6em">{_code(label)}</td>'
-            f'<td style="text-align:left;white-space:nowrap">{boxes}</td>'
+            f'<td style="{BAR}">{boxes}</td>'
             f'<td style="text-align:left;padding-left:.6em">{numbers}</td></tr>'
         )
     legend = "kept (solid): min(p, q) &nbsp; redrawn (striped): p above q &nbsp; refused (dashed): q above p"
@@ -280,17 +281,15 @@ def speed_page(alpha: float, c: float, extra: float, most: int = 10) -> str:
         return 1 + extra * (n - 1)
 
     best, textbook = best_gamma(alpha, c, cost, most), best_gamma(alpha, c, None, most)
-    rows = []
-    for gamma in range(1, most + 1):
-        plain, real = walltime_improvement(alpha, gamma, c), walltime_improvement(alpha, gamma, c, cost)
-        bar = (
-            f'<span style="display:inline-block;height:1em;width:{3 * real:.3f}em;background:{plots.PALETTE["target"]}'
-        )
-        bar += f'"></span><span style="display:inline-block;height:1em;width:{3 * (plain - real):.3f}em;'
-        bar += 'box-sizing:border-box;border:1px dashed #666"></span>'
+    gains = [[walltime_improvement(alpha, gamma, c, v) for v in (None, cost)] for gamma in range(1, most + 1)]
+    em = min(3, LONGEST / max(plain for plain, _ in gains))
+    rows, box = [], "display:inline-block;height:1em;width"
+    for gamma, (plain, real) in enumerate(gains, 1):
+        bar = f'<span style="{box}:{em * real:.3f}em;background:{plots.PALETTE["target"]}"></span>'
+        bar += f'<span style="{box}:{em * (plain - real):.3f}em;box-sizing:border-box;border:1px dashed"></span>'
         said = ["textbook best"] * (gamma == textbook) + ["best with the cost"] * (gamma == best)
         rows.append(
-            f'<tr><td style="text-align:right;padding-right:.6em">{gamma}</td><td style="text-align:left">{bar}</td>'
+            f'<tr><td style="text-align:right;padding-right:.6em">{gamma}</td><td style="{BAR}">{bar}</td>'
             f'<td style="text-align:left;padding-left:.6em">textbook {plain:.2f}, with the cost {real:.2f}'
             f" {'<b>' if said else ''}{', '.join(said)}{'</b>' if said else ''}</td></tr>"
         )

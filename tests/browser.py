@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from unittest.mock import patch
 ROOT = Path(__file__).resolve().parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 APPS = {"lab": ("jupyterlab", "4", "lab/tree"), "notebook": ("notebook", "7", "notebooks")}  # package, version, address
-START, PATIENCE = 120, 60  # seconds until a wait gives up, for what starts a process and for a click: far too many
+START, PATIENCE = 100, 60  # seconds until a wait gives up, for what starts a process and for a click: far too many
 
 
 def missing(app: str) -> str | None:
@@ -91,11 +92,14 @@ def browsing(folder: Path) -> Iterator:
     options.binary_location = next(filter(None, map(shutil.which, BROWSERS)))
     for word in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "disable-background-networking"):
         options.add_argument(f"--{word}")
-    options.add_argument(f"--user-data-dir={folder / 'browser'}")
+    for word in ("background-timer-throttling", "backgrounding-occluded-windows", "renderer-backgrounding"):
+        options.add_argument(f"--disable-{word}")  # nobody looks at the window; it must not fall asleep
+    options.add_argument(f"--user-data-dir={tempfile.mkdtemp(dir=folder)}")
     options.page_load_strategy = "eager"  # the pages here know themselves when they are ready
     with patch.dict(os.environ, {"no_proxy": "localhost,127.0.0.1"}):  # a company's proxy is not for these
         driver = webdriver.Chrome(options, webdriver.ChromeService(executable_path=shutil.which("chromedriver")))
         try:
+            driver.set_page_load_timeout(START)
             yield driver
         finally:
             driver.quit()
@@ -143,7 +147,7 @@ def widget_cells(sources: list[str], call: str) -> list[str]:
 # ---------------------------------------------------------------- what a reader sees and does
 
 # Two measures of an element.  faint: the text whose contrast with what is behind it (WCAG 2, from 1 to 21) is too low.
-# wide: what sticks out to the right, or has to be scrolled sideways to be seen whole.
+# wide: what sticks out to the right, has to be scrolled sideways to be seen whole, or is a bar broken in two.
 MEASURES = """
 const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
 const rgba = css => {  // any CSS colour as four numbers
@@ -175,7 +179,9 @@ const wide = box => {
   return [box, ...box.querySelectorAll("*")].filter(e => {
     if (!e.checkVisibility() || e.parentElement.closest(".slider-container")) return false;  // a knob may stand out
     const cut = getComputedStyle(e).overflowX !== "visible" && e.scrollWidth > e.clientWidth + 1;
-    return cut || e.getBoundingClientRect().right > edge;
+    const parts = e.tagName === "TD" && !e.textContent.trim() ? [...e.children] : [];  // of a bar, side by side
+    const broken = parts.some(part => part.getBoundingClientRect().top > parts[0].getBoundingClientRect().top + 1);
+    return cut || broken || e.getBoundingClientRect().right > edge;
   }).map(e => `${e.tagName} ${e.className}: ${e.textContent.slice(0, 40)}`);
 };
 """
@@ -187,11 +193,7 @@ class Page:
     def __init__(self, driver, url: str):
         self.driver = driver
         driver.get(url)
-        try:
-            self.until(self.connected, "the page has no kernel", START)
-        except AssertionError:  # as a reader would, once
-            driver.get(url)
-            self.until(self.connected, "the page has no kernel, nor when opened again", START)
+        self.until(self.connected, "the page has no kernel", START)
 
     def connected(self) -> bool:
         """Whether the page has its kernel; one that is told to run earlier asks the reader for a kernel."""

@@ -311,10 +311,10 @@ def check(args: argparse.Namespace) -> int:
     import torch
 
     from . import benchmark, device_check
-    from .pairs import _available, _device
+    from .pairs import available, find_device
 
     benchmark.at_least_one("--seconds", args.seconds)
-    device = _device(args.device or next(d for d in ("cuda", "mps", "cpu") if d == "cpu" or _available(d)))
+    device = find_device(args.device or next(d for d in ("cuda", "mps", "cpu") if d == "cpu" or available(d)))
     out = None
     if args.record is not None:
         out = writable(Path(args.record)) if args.record else recording_file(device, "check")

@@ -101,7 +101,7 @@ def compare(
                     _evaluate(pair, setting, arm, prompts[i % len(prompts)], i + 1, kept[arm], gpu)
     n = setting.gamma + 1  # the pass that judges a draft, in the middle of the text, beside one over a single token
     context = max(ids.shape[1] for ids in prompts) + (setting.new - n) // 2
-    v = {str(n): _short(seconds) for n, seconds in pass_seconds(pair.target, (1, n), context).items()}
+    v = {str(n): rounded(seconds) for n, seconds in pass_seconds(pair.target, (1, n), context).items()}
     return {"pair": pair.name, "setting": asdict(setting), "runs": runs, "v": v, "arms": kept}
 
 
@@ -134,7 +134,7 @@ def _evaluate(pair: Pair, setting: Setting, arm: str, ids: torch.Tensor, seed: i
         return
     tokens, *counts = written[0]
     assert tokens == setting.new, f"{arm} wrote {tokens} tokens instead of {setting.new}"
-    kept["seconds"] += _short([seconds])
+    kept["seconds"] += rounded([seconds])
     for name, count in zip(("passes", "accepted", "rejected"), counts, strict=True):
         kept[name] += count
     if gpu:
@@ -326,11 +326,11 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
         "transformers": transformers.__version__,
         "pair": pair.name,
         "date": datetime.date.today().isoformat(),
-        "v": {name: {str(n): _short(seconds) for n, seconds in times.items()} for name, times in v.items()},
-        "c": _short(cost_ratio(pair)),
-        "bill": {str(g): dict(zip(parts, _short(parts.values()), strict=True)) for g, parts in bills.items()},
+        "v": {name: {str(n): rounded(seconds) for n, seconds in times.items()} for name, times in v.items()},
+        "c": rounded(cost_ratio(pair)),
+        "bill": {str(g): dict(zip(parts, rounded(parts.values()), strict=True)) for g, parts in bills.items()},
         "memory": memory(pair),
-        "first_token": {name: _short(seconds) for name, seconds in first_token(pair, long).items()},
+        "first_token": {name: rounded(seconds) for name, seconds in first_token(pair, long).items()},
         "rounds": [
             {"drafted": [pair.decode([t]) for t in r.drafted.tolist()], "accepted": r.accepted, "origin": r.origin}
             | {"added": pair.decode([r.token])}
@@ -370,5 +370,5 @@ def recordings(folder: str | Path | None = None) -> list[dict]:
     return found
 
 
-def _short(seconds: Iterable[float]) -> list[float]:
+def rounded(seconds: Iterable[float]) -> list[float]:
     return [float(f"{x:.4g}") for x in seconds]

@@ -17,7 +17,7 @@ import torch
 
 from . import benchmark, timing
 from .device_exact import Finding, exactness, random_gpt2, reason, work
-from .pairs import Pair, _one_thread
+from .pairs import Pair, one_thread
 from .theory import walltime_improvement
 
 # (layers, width, heads); the first of each is the draft, the others are targets.
@@ -55,15 +55,15 @@ def measure(target: str, draft: str, shapes: dict, device, dtype: torch.dtype, p
     models = [random_gpt2(shapes[n], vocab, device, dtype, seed) for seed, n in enumerate((target, draft))]
     if shapes is not REAL:
         for model in models:
-            _one_thread(model)
+            one_thread(model)
     prompts = {"numbers": " ".join(map(str, range(16)))}
     name = f"{target} with {draft}, random weights, {str(dtype)[6:]}"
     pair = Pair(*models, Numbers(vocab), name=name, prompts=prompts)
     progress(f"{name}: single passes")
     v = {role: timing.pass_seconds(m, COUNTS, runs=10) for role, m in (("target", pair.target), ("draft", pair.draft))}
     found = {"pair": name, "target": target, "small": shapes is not REAL, "memory": timing.memory(pair)}
-    found["v"] = {role: {str(n): benchmark._short(s) for n, s in times.items()} for role, times in v.items()}
-    found["c"] = benchmark._short(timing.cost_ratio(pair, new=16, runs=3))
+    found["v"] = {role: {str(n): benchmark.rounded(s) for n, s in times.items()} for role, times in v.items()}
+    found["c"] = benchmark.rounded(timing.cost_ratio(pair, new=16, runs=3))
     setting = benchmark.Setting(gamma=4, new=32)
     found["comparison"] = benchmark.compare(pair, setting, 3, say=lambda text: progress(f"{name}: {text}"))
     return found

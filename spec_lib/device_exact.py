@@ -15,6 +15,7 @@ from statistics import mean
 
 import torch
 
+from . import hub
 from .cache import CachedModel
 from .decoding import autoregressive, speculative, speculative_rounds, summarize
 from .sampling import Sampling
@@ -82,9 +83,10 @@ def exactness(device: torch.device, progress: Callable[[str], object] = lambda t
 
 def reason(error: BaseException) -> str:
     """An error in half a sentence."""
-    text = str(error).strip().split("\n")[0] or type(error).__name__
-    memory = isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
-    return "it does not fit into the memory" if memory else f"{type(error).__name__}: {text.rstrip('.')}"
+    if hub.out_of_memory(error):
+        return "it does not fit into the memory"
+    text = str(error).strip().split("\n")[0].rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 @torch.no_grad()

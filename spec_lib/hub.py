@@ -66,7 +66,7 @@ def why(error: BaseException, name: str) -> str | None:
     answers = [e.response for e in _chain(error) if getattr(e, "response", None) is not None]
     status = answers[0].status_code if answers and "EntryNotFoundError" not in kinds else None
     cache = f"the cache folder ({constants.HF_HUB_CACHE})"
-    if kinds & MEMORY or "can't allocate memory" in str(error):
+    if out_of_memory(error):
         return 'memory is full: close other notebooks, load in 16 bit (dtype="float16"), or choose smaller models'
     if numbers & {errno.ENOSPC, errno.EDQUOT}:
         return f"the disk with {cache} is full: free some room, or set HF_HOME to a folder on another disk"
@@ -87,6 +87,12 @@ def why(error: BaseException, name: str) -> str | None:
             f"a file of it is damaged ({first_sentence(error)}): try again with the network on, or copy the folder anew"
         )
     return None
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a GPU's memory or the machine's was full; a CPU's allocator says so in a RuntimeError."""
+    words = [str(e) for e in _chain(error)]
+    return bool(_kinds(error) & MEMORY) or any("can't allocate memory" in w or "out of memory" in w for w in words)
 
 
 def first_sentence(error: BaseException) -> str:

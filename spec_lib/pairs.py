@@ -145,11 +145,11 @@ def load_pair(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"dtype {given!r} is not one that models can have: use float32, bfloat16 or float16.")
     if target == "tiny":
-        return _tiny_pair(draft or "medium", _device(device or "cpu"), dtype)
-    return _hub_pair(target, draft, _device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
+        return _tiny_pair(draft or "medium", find_device(device or "cpu"), dtype)
+    return _hub_pair(target, draft, find_device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
 
 
-def _device(name: str | torch.device) -> torch.device:
+def find_device(name: str | torch.device) -> torch.device:
     """The device, if this machine has it."""
     try:
         device = torch.device(name)
@@ -158,13 +158,13 @@ def _device(name: str | torch.device) -> torch.device:
     if (
         device.type == "cuda"
         and (device.index or 0) >= max(1, torch.cuda.device_count())
-        or (device.type != "cpu" and not _available(device.type))
+        or (device.type != "cpu" and not available(device.type))
     ):
         raise ValueError(f"this machine has no {device}: leave the device out, or use cpu.")
     return device
 
 
-def _available(kind: str) -> bool:
+def available(kind: str) -> bool:
     module = getattr(torch, kind, None)  # "meta" and others have none
     return module is not None and hasattr(module, "is_available") and module.is_available()
 
@@ -220,11 +220,11 @@ def _quietly(folder: Path) -> torch.nn.Module:
         model = GPT2LMHeadModel(config)
     weights = load_file(folder / "model.safetensors")
     model.load_state_dict({**weights, "lm_head.weight": weights["transformer.wte.weight"]})
-    _one_thread(model)
+    one_thread(model)
     return model
 
 
-def _one_thread(model: torch.nn.Module) -> None:
+def one_thread(model: torch.nn.Module) -> None:
     """Run this model's calls on the CPU with one thread, whatever the learner has set, and put that back.
 
     Its matrices are so small that a second thread saves little, and when another process holds that thread's core,

@@ -332,7 +332,7 @@ def test_a_shape_that_does_not_fit_is_left_out_and_the_others_are_measured(judge
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: ..."), "it does not fit into the memory"),
         (MemoryError(), "it does not fit into the memory"),
         (ValueError("a first line.\nand more"), "ValueError: a first line"),
-        (KeyError(), "KeyError: KeyError"),
+        (KeyError(), "KeyError"),
     ],
 )
 def test_a_reason_is_half_a_sentence(error, said):

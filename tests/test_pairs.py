@@ -496,7 +496,7 @@ def threads():
 
 def test_a_call_runs_on_one_thread_and_puts_the_setting_back(threads):
     model, seen = tiny_gpt2(0), []
-    pairs._one_thread(model)
+    pairs.one_thread(model)
     model.lm_head.register_forward_hook(lambda *args: seen.append(torch.get_num_threads()))
     ids = torch.arange(4)[None]
     model(ids)

@@ -9,8 +9,17 @@ os.environ.pop("MPLBACKEND", None)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 torch.set_num_threads(1)
+
+# The same examples in every run, none kept on disk, and no time limit on a busy machine.  To look for new ones:
+# python -m pytest tests/test_properties.py --hypothesis-profile=search
+settings.register_profile(
+    "course", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", settings.get_profile("course"), derandomize=False, max_examples=2000)
+settings.load_profile("course")
 
 
 def tiny_gpt2(seed: int, vocab: int = 31, layers: int = 1, width: int = 16, context: int = 64, **config):

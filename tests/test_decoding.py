@@ -671,16 +671,18 @@ def seeded(make):
         return make().eval()
 
 
-def tiny_of(family: str) -> torch.nn.Module:
+def tiny_of(family: str, vocab: int = 97) -> torch.nn.Module:
     import transformers as tf
 
-    common = {"vocab_size": 97, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    common = {"vocab_size": vocab, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes = {**common, "intermediate_size": 32, "max_position_embeddings": 64, "initializer_range": 0.3}
     configs = {
         "opt": lambda: tf.OPTForCausalLM(
             tf.OPTConfig(**common, ffn_dim=32, max_position_embeddings=64, word_embed_proj_dim=16, init_std=0.3)
         ),
         "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**sizes, num_key_value_heads=1)),
+        "qwen2": lambda: tf.Qwen2ForCausalLM(tf.Qwen2Config(**sizes, num_key_value_heads=1)),
+        "qwen3": lambda: tf.Qwen3ForCausalLM(tf.Qwen3Config(**sizes, num_key_value_heads=1, head_dim=8)),
         "neox": lambda: tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**sizes)),
         "bloom": lambda: tf.BloomForCausalLM(
             tf.BloomConfig(vocab_size=97, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3)
@@ -695,7 +697,7 @@ def tiny_of(family: str) -> torch.nn.Module:
     return seeded(configs[family])
 
 
-@pytest.mark.parametrize("family", ["opt", "llama", "neox", "bloom"])
+@pytest.mark.parametrize("family", ["opt", "llama", "qwen2", "qwen3", "neox", "bloom"])
 def test_other_families_are_plain_greedy(family):
     target = tiny_of(family)
     draft = blurred(target, 0.05)
@@ -707,6 +709,31 @@ def test_other_families_are_plain_greedy(family):
         g = speculative(target, draft, ids, 16, gamma=3, rule=rule, sampling=GREEDY)
         assert g.tokens.tolist() == text
     assert {"resampled", "bonus"} & {r.origin for r in g.rounds}
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "neox"])
+@pytest.mark.parametrize("target_width, draft_width", [(97, 90), (90, 97), (97, 97)])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(0.8, 40, 0.95)], ids=str)
+def test_one_tokenizer_whose_tables_are_padded_to_different_widths(family, target_width, draft_width, sampling):
+    """As in Qwen2.5 (151936 rows beside 152064) and Pythia (50304 beside 50432): here 85 tokens, and rows beyond."""
+    target, draft = tiny_of(family, target_width), tiny_of(family, draft_width)
+    rows = min(target_width, draft_width)
+    with torch.no_grad():  # the same model with another table, so that guesses stand
+        for name, weight in draft.state_dict().items():
+            weight[:rows] = target.state_dict()[name][: len(weight)][:rows]
+    ids = prompt(9, 85)
+    text = plain_greedy(target, ids, 14)
+    assert len(set(text)) > 1
+    for rule in RULES:
+        g = speculative(target, draft, ids, 14, gamma=3, rule=rule, sampling=sampling, generator=4, trace=True)
+        assert max(g.tokens.tolist()) < target_width
+        assert any(r.accepted for r in g.rounds)
+        for r in g.rounds:
+            assert r.p.shape[1] == target_width
+            assert r.q.shape == (len(r.drafted), target_width)
+            torch.testing.assert_close(r.q.sum(-1), torch.ones(len(r.drafted)))
+        if sampling == GREEDY:
+            assert g.tokens.tolist() == text == autoregressive(target, ids, 14, GREEDY).tokens.tolist()
 
 
 def test_a_sliding_window_cannot_be_rolled_back():

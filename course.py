@@ -186,6 +186,7 @@ def test(arguments: list[str]) -> int:
 # ---------------------------------------------------------------- stamping
 
 SETUP = """\
+# Run this cell first: all others need it.
 import os
 import sys
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from . import hub
+from .notebook import explain_missing_names
 
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
@@ -265,8 +266,10 @@ def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype)
 
 
 def setup_line(pair: Pair) -> str:
-    """The one line that a notebook's set-up cell prints."""
+    """The one line that a notebook's set-up cell prints.  From then on a missing name says which cell makes it."""
     import transformers
+
+    explain_missing_names()
 
     where = torch.cuda.get_device_name(pair.device) if pair.device.type == "cuda" else str(pair.device)
     return f"{where} | torch {torch.__version__} | transformers {transformers.__version__} | {pair.name}"

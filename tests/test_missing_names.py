@@ -1,0 +1,91 @@
+"""A cell that was not run: where a later one needs it, the error says which cell, and where to find it."""
+
+import ast
+import builtins
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from spec_lib import notebook
+from spec_lib.notebook import NOTEBOOKS, explain_missing_names, where
+
+FILES = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+
+
+def sources(file) -> list[str]:
+    return [cell.source for cell in nbformat.read(file, 4).cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem[:2])
+def test_whatever_a_cell_needs_is_found_in_the_cell_that_made_it(file):
+    cells, made, asked = sources(file), {}, 0
+    for i, source in enumerate(cells):
+        read = {n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        for name in read & set(made):
+            run = [c for j, c in enumerate(cells[: i + 1]) if j != made[name]]  # that cell was skipped
+            told = where(name, run)
+            first = cells[made[name]].splitlines()[0]
+            assert f'begins with "{first}"' in told, name
+            assert "\n" not in told
+            asked += 1
+        made |= {n: i for n in notebook._made(source) if not hasattr(builtins, n)}
+    assert asked > 30
+
+
+def test_what_no_cell_makes_is_not_explained():
+    cells = sources(FILES[4])
+    assert where("residula", cells[:5]) is None
+    assert where(None, cells[:5]) is None
+    assert where("print", cells[:5]) is None
+    assert where("P", ["1 + P"]) is None  # no cell of the course was run: some other notebook
+    assert where("P", []) is None
+    assert where("P", cells[:1]) is None  # the set-up cell is the same everywhere: which notebook is it?
+    assert "A chain of guesses" in where("P", [*cells[2:4], "P[0]  # a cell of one's own"])
+
+
+def test_a_heading_in_code_is_no_heading(tmp_path, monkeypatch):
+    book = nbformat.v4.new_notebook()
+    book.cells = [
+        nbformat.v4.new_code_cell("pair = 1"),
+        nbformat.v4.new_markdown_cell("## The heading\n\n```python\n# a comment\n```"),
+        nbformat.v4.new_code_cell("%timeit 1"),
+        nbformat.v4.new_code_cell("x = 1"),
+        nbformat.v4.new_markdown_cell("## Another"),
+        nbformat.v4.new_code_cell("x + 1"),
+    ]
+    nbformat.write(book, tmp_path / "00_a.ipynb")
+    monkeypatch.setattr(notebook, "NOTEBOOKS", tmp_path)
+    assert 'below "The heading" that begins with "x = 1"' in where("x", ["x + 1"])
+    monkeypatch.setattr(notebook, "NOTEBOOKS", tmp_path / "none")  # installed without the notebooks
+    assert where("x", ["x + 1"]) is None
+
+
+def test_outside_a_notebook_nothing_happens():
+    explain_missing_names()
+    with pytest.raises(NameError, match=r"^name 'x_' is not defined$"):
+        x_  # noqa: F821, B018
+
+
+def test_in_a_kernel():
+    """Notebook 04 with its second cell skipped: each cell that fails says which one it needs, and others still run."""
+    book = nbformat.read(FILES[4], 4)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    own = ["misspelt", "def f():\n    n_ += 1\nf()", "import torch\ntorch.nn.Module.forward_ = lambda: Q\nQ"]
+    book.cells = [code[0], *code[2:8], *map(nbformat.v4.new_code_cell, own)]
+    NotebookClient(book, timeout=120, allow_errors=True, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    errors = [next((o for o in cell.outputs if o.output_type == "error"), None) for cell in book.cells]
+    assert errors[0] is None
+    for cell, error in zip(book.cells[1:7], errors[1:7], strict=True):
+        if error is not None:
+            assert error.ename == "NameError", cell.source
+            assert (
+                'below "A chain of guesses" that begins with "import torch"' in error.evalue
+                or "made in" in error.evalue
+            )
+            assert error.evalue in "\n".join(error.traceback)
+    assert errors[1] is not None
+    assert errors[7].evalue == "name 'misspelt' is not defined"
+    assert errors[8].ename == "UnboundLocalError"
+    assert "made in" not in errors[8].evalue
+    assert errors[9].evalue.startswith("name 'Q' is not defined. It is made in the cell below \"A chain of guesses\"")

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from conftest import tiny_gpt2
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
 from hypothesis.stateful import rule as step
@@ -135,6 +135,24 @@ def law_after(case: Case, which: int, text: list[int]) -> torch.Tensor:
 
 
 # --- the loops ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda g: any(r.origin == "resampled" and r.accepted for r in g.rounds),
+        lambda g: any(r.origin == "bonus" and not r.cut for r in g.rounds) and len(g.rounds) > 2,
+        lambda g: any(r.token is None for r in g.rounds),
+        lambda g: any(r.token is not None and r.cut for r in g.rounds) and g.stop_reason == "eos",
+        lambda g: any(not len(r.drafted) for r in g.rounds[:-1]),
+    ],
+    ids=["a rejection behind an acceptance", "full rounds", "an accepted end", "an end added", "a draft without room"],
+)
+@pytest.mark.parametrize("kind", ["gpt2", "table"])
+def test_the_search_reaches(kind, seen):
+    """Without such cases the properties below would say little."""
+    any_will_do = settings(max_examples=1000, phases=[Phase.generate])  # and not the smallest
+    find(cases(), lambda case: case.kind == kind and seen(case.run()), settings=any_will_do)
 
 
 @given(cases())

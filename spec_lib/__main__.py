@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
     b.add_argument("--sweep", metavar="FACTOR", help="gamma, length, temperature, prompt or draft: vary this one")
     b.add_argument("--values", nargs="+", metavar="VALUE", help="of the sweep; default: its usual ones")
     b.add_argument(
-        "--out", default="bench", help="writes OUT.json, OUT.csv and OUT.png, replacing them (default bench)"
+        "--out",
+        default="bench",
+        help="writes OUT.json, OUT.csv and OUT.png, replacing them; in a folder bench.json and so on (default bench)",
     )
 
     r = commands.add_parser("record", help="one JSON of this machine's timings, which the notebooks replay")
@@ -91,6 +93,8 @@ def _add_place(p: argparse.ArgumentParser, dtype_help: str) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
+    if sys.stdout is None:  # started with its output closed
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
@@ -122,7 +126,7 @@ def load(args: argparse.Namespace, draft: str | None = None):
 
 
 def generate(args: argparse.Namespace) -> int:
-    from . import Sampling, speculative_rounds, summarize
+    from . import Sampling, Source, speculative_rounds, summarize
     from .plots import MEANING, SHAPE, ansi_text, origins, pieces, visible
 
     # Everything that can be judged without a model is judged before one is loaded.
@@ -131,6 +135,7 @@ def generate(args: argparse.Namespace) -> int:
         raise ValueError(f"--gamma must be at least 1, got {args.gamma}")
     if args.max_new_tokens < 1:
         raise ValueError(f"--max-new-tokens must be at least 1, got {args.max_new_tokens}")
+    Source(args.seed)
     check_pair(args)
     pair = load(args)
     ids = pair.encode(args.prompt)
@@ -221,7 +226,8 @@ def bench(args: argparse.Namespace) -> int:
     runs = benchmark.at_least_one("--runs", (10 if args.sweep else 50) if args.runs is None else args.runs)
     values = sweep_values(args, setting)
     check_pair(args)
-    files = {kind: writable(Path(f"{args.out}.{kind}")) for kind in ("json", "csv", "png")}
+    out = Path(args.out, "bench") if args.out.endswith(("/", os.sep)) or os.path.isdir(args.out) else Path(args.out)
+    files = {kind: writable(Path(f"{out}.{kind}")) for kind in ("json", "csv", "png")}
 
     pair = load(args)
     if args.sweep == "draft" and values:
@@ -234,20 +240,19 @@ def bench(args: argparse.Namespace) -> int:
     picture = io_bytes()
     if args.sweep:
         measured = benchmark.sweep(pair, args.sweep, values, setting, runs, say=progress)
-        progress("")
-        for m in measured:
-            print(f"{args.sweep} {m['value']}\n{benchmark.table(m)}\n")
+        tables = [f"{args.sweep} {m['value']}\n{benchmark.table(m)}\n" for m in measured]
         title = f"{pair.name} on {benchmark.machine(pair.device)}"
         plots.plot_sweep({title: measured}, f"Speed-up against {args.sweep}", args.sweep, save=picture)
     else:
         measured = [benchmark.compare(pair, setting, runs, say=progress)]
-        progress("")
-        print(benchmark.table(measured[0]))
+        tables = [benchmark.table(measured[0])]
         title = f"{pair.name}, {runs} texts of {setting.new} tokens"
         plots.plot_arms(benchmark.rows(measured[0]), title, save=picture)
     written = {"machine": benchmark.machine(pair.device), "pair": pair.name, "measurements": measured}
     texts = {"json": json.dumps(written), "csv": csv_text(measured), "png": picture.getvalue()}
-    save({files[kind]: text for kind, text in texts.items()})
+    save({files[kind]: text for kind, text in texts.items()})  # before a word is printed: the reader may be gone
+    progress("")
+    print(*tables, sep="\n")
     print("Written: " + ", ".join(str(file) for file in files.values()))
     return 0
 
@@ -371,9 +376,20 @@ def csv_text(measurements: list[dict]) -> str:
 def writable(path: Path) -> Path:
     """The path, if a file can be written there; ValueError otherwise."""
     above = next(p for p in path.absolute().parents if p.exists())
-    if path.is_dir() or not above.is_dir() or not os.access(above, os.W_OK):
+    if os.path.isdir(path) or not above.is_dir() or not os.access(above, os.W_OK):
         raise ValueError(f"cannot write {path}: name a file in a folder that is yours")
+    try:
+        part(path).exists()
+    except OSError:
+        raise ValueError(
+            f"cannot write {path.name[:30]}...: the name is too long, {len(path.name)} characters"
+        ) from None
     return path
+
+
+def part(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(f".{path.name}.part")
 
 
 def save(files: dict[Path, str | bytes]) -> None:
@@ -382,13 +398,13 @@ def save(files: dict[Path, str | bytes]) -> None:
     try:
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            parts.append((path.with_name(f".{path.name}.part"), path))
+            parts.append((part(path), path))
             parts[-1][0].write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-        for part, path in parts:
-            os.replace(part, path)
+        for unfinished, path in parts:
+            os.replace(unfinished, path)
     finally:
-        for part, _ in parts:
-            part.unlink(missing_ok=True)
+        for unfinished, _ in parts:
+            unfinished.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,15 @@ class CachedModel:
     def __init__(self, model):
         from transformers import DynamicCache
 
+        check_causal(model)
         config = model.config.get_text_config()
-        parameters = _parameters(type(model))
+        inside = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+        inside = inside.get_base_model() if hasattr(inside, "get_base_model") else inside  # and what LoRA did
+        parameters = _parameters(type(inside))
         # transformers 5.24 renamed the argument and warns about the old name; before it, only the old one exists.
         self._name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
+        if self._name is None and "input_ids" not in parameters:
+            raise ValueError(f"{type(model).__name__} wraps a model: pass the transformers model that is inside it.")
         if self._name is None or getattr(model, "_is_stateful", False):
             raise ValueError(
                 f"{type(model).__name__} takes no key-value cache (it keeps a recurrent state, or nothing of its past) "
@@ -49,6 +54,21 @@ class CachedModel:
     def fresh(self) -> CachedModel:
         """The same model with an empty cache: target and draft of one text may be the same model."""
         return CachedModel(self.model)
+
+    def require_one_law(self, size: int, longest: int) -> None:
+        """Raise ValueError if positions change their meaning while the text grows from `size` to `longest` tokens.
+
+        "longrope" models (Phi-3's long ones) turn all positions by other factors once a pass reaches beyond the length
+        that they were first trained for; what a cache holds from before, and the law of a block that straddles the
+        border, are then neither the short model's nor the long one's.
+        """
+        border = _longrope_border(self.model.config.get_text_config())
+        if border is not None and size - 1 <= border < longest:
+            raise ValueError(
+                f"{type(self.model).__name__} changes its position factors at {border} tokens, and this text grows "
+                f"from {size} to {longest}: stay below (at most {max(0, border - size + 1)} new tokens), or begin with "
+                f"a prompt of more than {border + 1} tokens."
+            )
 
     def require_rollback(self, longest: int) -> None:
         """Raise ValueError if a text of `longest` tokens could not be rolled back."""
@@ -79,7 +99,14 @@ class CachedModel:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
         if keep is not None and self._keeps:
             extra["logits_to_keep"] = keep
-        logits = self.model(input_ids=ids[None], use_cache=True, **extra).logits[0]
+        try:
+            logits = self.model(input_ids=ids[None], use_cache=True, **extra).logits[0]
+        except BaseException:  # Ctrl-C too: some layers may hold the new tokens already, and others not
+            for layer in self.cache.layers:
+                surplus = layer.get_seq_length() - self.length if hasattr(layer, "keys") else 0
+                if surplus > 0:
+                    layer.crop(-surplus)
+            raise
         self.length += len(ids)
         self.fed += len(ids)
         return logits if keep is None else logits[-keep:]
@@ -91,6 +118,25 @@ class CachedModel:
         if length < self.length:  # crop(0) means different things in different releases: never ask for it
             self.cache.crop(length - self.length)  # a negative count removes that many, in every release
             self.length = length
+
+
+def check_causal(model, role: str = "the model") -> None:
+    """Raise ValueError for a model that cannot write: nothing else would fail, and the text would be wrong."""
+    # BERT and its kin, and the encoder of an encoder-decoder, say so in their layers.
+    if any(getattr(m, "is_decoder", True) is False for m in model.modules()):
+        raise ValueError(
+            f"{role}, {type(model).__name__}, reads a text in both directions (or has an encoder that does) and cannot "
+            "go on writing one; choose a causal language model, such as GPT-2."
+        )
+
+
+def _longrope_border(config) -> int | None:
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kinds = [rope, *(v for v in rope.values() if isinstance(v, dict))]  # one for all layers, or one for each kind
+    if not any("longrope" in (k.get("rope_type"), k.get("type")) for k in kinds):
+        return None
+    borders = [k.get("original_max_position_embeddings") for k in kinds]
+    return next((b for b in [getattr(config, "original_max_position_embeddings", None), *borders] if b), None)
 
 
 class TableModel:

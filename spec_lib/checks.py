@@ -41,12 +41,12 @@ def keep_answers(answers: str, folder: str | Path | None = None) -> None:
     if len(letters) != len(CLAIMS) or set(letters) - set("TF?"):
         print(f"Write {len(CLAIMS)} letters, each T, F or ?; this was {answers!r}.")
         return
-    file = Path(folder or Path.home() / ".speculative_sampling") / "answers.json"
     try:
+        file = _answers_file(folder)
         kept = {**kept_answers(folder), **{str(i): x for i, x in enumerate(letters, 1) if x != "?"}}
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(kept))
-    except OSError:
+    except (OSError, RuntimeError):  # the second where there is no home folder
         print("Your answers could not be written to disk; note them on paper.")
         return
     print(f"Kept: {len(CLAIMS) - letters.count('?')} answers, {letters.count('?')} left open.")
@@ -54,11 +54,14 @@ def keep_answers(answers: str, folder: str | Path | None = None) -> None:
 
 def kept_answers(folder: str | Path | None = None) -> dict[str, str]:
     """The kept guesses: {"1": "T", ...}; empty where there are none."""
-    file = Path(folder or Path.home() / ".speculative_sampling") / "answers.json"
     try:
-        return dict(json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError):
+        return dict(json.loads(_answers_file(folder).read_text()))
+    except (OSError, RuntimeError, ValueError, TypeError):
         return {}
+
+
+def _answers_file(folder: str | Path | None) -> Path:
+    return Path(folder or Path.home() / ".speculative_sampling") / "answers.json"
 
 
 def _run(function: Callable, cases: Sequence[tuple], wrong: Sequence[tuple[str, Callable]]) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ class CacheLengths(NamedTuple):
     after: int
 
 
-@dataclass
+@dataclass(eq=False)  # tensors have no single truth: two rounds are equal if they are the same one
 class Round:
     """What one target pass did.
 
@@ -64,7 +65,7 @@ class Round:
         return int(self.drafted[self.accepted]) if self.origin == "resampled" else None
 
 
-@dataclass
+@dataclass(eq=False)
 class Generation:
     """A finished text.  tokens: (new,) int64 on the CPU.  ids: (1, prompt + new) on the prompt's device, without
     the padding that an attention mask hid.
@@ -99,8 +100,10 @@ class Summary:
     share: float
 
 
-def summarize(rounds: list[Round]) -> Summary:
-    """The one home of a generation's statistics; they count what was emitted.  Notebook 08."""
+def summarize(rounds: Iterable[Round]) -> Summary:
+    """The one home of a generation's statistics; they count what was emitted.  Takes a `Generation` too.
+    Notebook 08."""
+    rounds = list(getattr(rounds, "rounds", rounds))
     origins = [r.origin for r in rounds]
     accepted = sum(r.accepted for r in rounds)
     rejected, drafted = origins.count("resampled"), sum(len(r.drafted) for r in rounds)
@@ -218,7 +221,7 @@ class _Job:
     ):
         if (whole(gamma) or 0) < 1:
             raise ValueError(f"gamma, the drafted tokens a round, must be a whole number of at least 1, got {gamma!r}")
-        if not callable(rule) and rule not in RULES:
+        if not callable(rule) and not (isinstance(rule, str) and rule in RULES):
             raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {rule!r}')
         self.gamma, self.rule, self.trace = whole(gamma), rule if callable(rule) else RULES[rule], trace
         self.sampling = sampling or Sampling()
@@ -233,7 +236,7 @@ class _Job:
         self.models, self.modes, self.training = [target, model], None, []
         for scored in (self.target, as_scored(model) if isinstance(model, torch.nn.Module) else model):
             if isinstance(scored, CachedModel):
-                scored.require_rollback(self.ids.shape[1] + max_new_tokens)
+                scored.require_rollback(self.ids.shape[1] + self.max_new_tokens)
                 if scored.device != self.target.device:
                     raise ValueError(
                         f"the target is on {self.target.device} and the draft on {scored.device}: move one"
@@ -276,6 +279,11 @@ class _Job:
         target, k = self.target, min(self.gamma, left - 1)
         # The pass feeds positions up to size - 1 + k, at most the last one that `_check` found room for.
         before = (target.length, _length(session))
+        if before[0] != size - 1:
+            raise ValueError(
+                f"the target holds {before[0]} tokens instead of {size - 1}: another text was read with it between two "
+                "rounds; give it a fresh(), so that each text has a cache of its own."
+            )
 
         draft = session.propose(k)
         x, q = draft.tokens, draft.q
@@ -399,7 +407,10 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     if (whole(max_new_tokens) is None) or whole(max_new_tokens) < 0:
         raise ValueError(f"max_new_tokens must be a whole number of at least 0, got {max_new_tokens!r}")
     if isinstance(ids, list):
-        ids = torch.tensor(ids, dtype=None if ids else torch.int64)
+        try:
+            ids = torch.tensor(ids, dtype=None if ids else torch.int64)
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # words, None, rows of different length
+            raise ValueError(f"ids must be token ids, whole numbers in one list, got {reprlib.repr(ids)}") from None
     if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         got = ids.dtype if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(f"ids must be a tensor of token ids, (1, length) as pair.encode returns it, got {got}")
@@ -420,22 +431,28 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
         ids = ids[:, ids.shape[1] - keep :]
     if ids.shape[1] == 0:
         raise ValueError("the prompt is empty: pair.encode('') gives the tokenizer's start token where it has one")
+    ids = ids.to(torch.int64)  # the smallest of unsigned numbers is not implemented
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= scored.vocab:
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {scored.vocab}")
     _check_padding(scored, ids, mask)
-    longest = ids.shape[1] + max_new_tokens - 1  # the last token is drawn, never fed
+    new = whole(max_new_tokens)
+    longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
     if scored.max_length is not None and longest > scored.max_length:
+        most = scored.max_length - ids.shape[1] + 1
         raise ValueError(
-            f"{ids.shape[1]} prompt tokens and {max_new_tokens} new ones need {longest} positions and the target has "
-            f"{scored.max_length}: shorten the prompt or ask for at most "
-            f"{max(0, scored.max_length - ids.shape[1] + 1)} new tokens."
+            f"{ids.shape[1]} prompt tokens and {new} new ones need {longest} positions and the target has "
+            f"{scored.max_length}: shorten the prompt{f' or ask for at most {most} new tokens' if most > 0 else ''}."
         )
+    if hasattr(scored, "require_one_law"):
+        scored.require_one_law(ids.shape[1], longest)
     several = isinstance(eos_token_id, (list, tuple, set, frozenset)) or getattr(eos_token_id, "ndim", 0) == 1
     eos = [] if eos_token_id is None else [whole(e) for e in (eos_token_id if several else [eos_token_id])]
     if None in eos:
         raise ValueError(f"eos_token_id must be a token id, a list of them or None, got {eos_token_id!r}")
-    return ids.to(scored.device, torch.int64), frozenset(eos)
+    if any(not 0 <= e < scored.vocab for e in eos):
+        raise ValueError(f"eos_token_id {eos_token_id!r} is outside the target's vocabulary of {scored.vocab}")
+    return ids.to(scored.device), frozenset(eos)
 
 
 def _check_padding(scored, ids, mask) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import difflib
 import functools
 import json
 import re
@@ -24,50 +24,68 @@ def explain_missing_names() -> None:
 
 
 def _show(shell, kind, error, trace, tb_offset=None) -> None:
-    last = trace
-    while last.tb_next:
-        last = last.tb_next
-    if kind is NameError and last.tb_frame.f_globals is shell.user_ns:  # not an error inside a library
-        hint = where(error.name, shell.user_ns.get("In", []))
-        error.args = (f"{error.args[0]}. {hint}",) if hint else error.args
+    try:
+        last = trace
+        while last.tb_next:
+            last = last.tb_next
+        # Not for an error inside a library, nor for a local variable that is read too early.
+        if last.tb_frame.f_globals is shell.user_ns and error.args == (f"name {error.name!r} is not defined",):
+            hint = where(error.name, shell.user_ns["In"])
+            error.args = (f"{error.args[0]}. {hint}",) if hint else error.args
+    except Exception:  # whatever goes wrong here, the learner is shown the error itself
+        pass
     shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
 
-def where(name: str | None, run: list[str]) -> str | None:
+def where(name: str, run: list[str]) -> str | None:
     """Which cell makes `name`, in a sentence; None if none does.
 
     run: the sources of the cells that were run, the last one failed.  They tell which notebook it is.
     """
-    books = [_cells(file) for file in sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))]
-    setup = {books[0][0][1]} if books else set()  # the first cell of all notebooks is the same
+    files = [file for file in sorted(NOTEBOOKS.glob("*.ipynb")) if re.fullmatch(r"\d\d_\w+", file.stem)]  # no copies
+    books = [cells for file in files if (cells := _cells(file))]
+    setup = {source for cells in books for _, source in cells if "sl.setup_line(" in source}  # the same in all
     known = [len({source for _, source in cells} & set(run) - setup) for cells in books]
-    if not any(known) or hasattr(builtins, str(name)):
+    if not any(known) or known.count(max(known)) > 1:
         return None
     cells = books[known.index(max(known))]
-    here = next((i for i, (_, source) in enumerate(cells) if source == run[-1]), len(cells))
-    makers = [i for i, (_, source) in enumerate(cells) if name in _made(source)]
+    here = _place(cells, run)
+    makers = [i for i, (_, source) in enumerate(cells[:here]) if name in _made(source)]
     if not makers:
         return None
-    heading, source = cells[max((i for i in makers if i < here), default=makers[0])]
+    heading, source = cells[makers[-1]]
     return (
         f'It is made in the cell below "{heading}" that begins with "{source.splitlines()[0]}": run that one first, or '
         "all above this one (Colab: Runtime > Run before; Jupyter: Run > Run All Above Selected Cell)."
     )
 
 
+def _place(cells: list[tuple[str, str]], run: list[str]) -> int:
+    """The place of the last cell that was run: its own, or of the one it was made of, or behind the last one known."""
+    sources = [source for _, source in cells]
+    like = difflib.get_close_matches(run[-1], sources, n=1)
+    if run[-1] in sources or like:
+        return sources.index(run[-1] if run[-1] in sources else like[0])
+    return 1 + max(sources.index(source) for source in run if source in sources)
+
+
 @functools.cache
 def _cells(file: Path) -> list[tuple[str, str]]:
-    """(the heading above, source) of each code cell."""
+    """(the heading above, source) of each code cell; none of a file that is not a notebook of the course."""
+    try:
+        cells = json.loads(file.read_text("utf-8"))["cells"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
     heading, found = "", []
-    for cell in json.loads(file.read_text("utf-8"))["cells"]:
+    for cell in cells:
         source = "".join(cell["source"])
-        if cell["cell_type"] == "code":
-            found.append((heading, source))
-        else:
+        if cell["cell_type"] != "code":
             heading = (re.findall(r"^#{1,3} (.+)$", re.sub(r"```.*?```", "", source, flags=re.S), re.M) or [heading])[
                 -1
             ]
-    return found
+        elif source.strip():
+            found.append((heading, source))
+    return found if any("sl.setup_line(" in source for _, source in found) else []
 
 
 def _made(source: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import warnings
@@ -11,7 +12,9 @@ from pathlib import Path
 import torch
 
 from . import hub
+from .cache import check_causal
 from .notebook import explain_missing_names
+from .sampling import whole
 
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
@@ -62,12 +65,7 @@ class Pair:
                     f"the {role} knows {rows} tokens and the tokenizer has {len(self.tokenizer)}: they do not belong "
                     "together; load the tokenizer that the model was trained with."
                 )
-            # BERT and its kin say so in their layers. Nothing else would fail, and the text would be wrong.
-            if any(getattr(m, "is_decoder", True) is False for m in getattr(self, role).modules()):
-                raise ValueError(
-                    f"the {role}, {type(getattr(self, role)).__name__}, reads a text in both directions and cannot "
-                    "write one; choose a causal language model, such as GPT-2."
-                )
+            check_causal(getattr(self, role), f"the {role}")
 
     @property
     def device(self) -> torch.device:
@@ -89,11 +87,21 @@ class Pair:
         return torch.tensor([ids], dtype=torch.int64, device=self.device)
 
     def decode(self, tokens) -> str:
-        """The text of token ids, (n,), (1, n) or a list; special tokens are left out.  ValueError for several texts."""
-        ids = torch.atleast_1d(tokens).tolist() if isinstance(tokens, torch.Tensor) else list(tokens)
+        """The text of token ids, (n,), (1, n), a list or one id; special tokens are left out.  ValueError for several
+        texts, and for what is no id."""
+        given = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+        ids = list(given) if isinstance(given, (list, tuple, range)) else [given]
         ids = ids[0] if len(ids) == 1 and isinstance(ids[0], list) else ids
         if any(isinstance(i, list) for i in ids):
             raise ValueError(f"decode takes one text, (n,) or (1, n), got a batch of {len(ids)}: decode each alone.")
+        wrong = [i for i in ids if whole(i) is None or whole(i) < 0]
+        if wrong:
+            hint = ": pass generation.tokens" if hasattr(wrong[0], "tokens") else ""
+            raise ValueError(
+                f"decode takes token ids, whole numbers from 0 on, got {type(wrong[0]).__name__}"
+                f"{'' if hint else f' {wrong[0]!r}'}{hint}."
+            )
+        ids = [whole(i) for i in ids]
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
@@ -231,20 +239,22 @@ def one_thread(model: torch.nn.Module) -> None:
     Its matrices are so small that a second thread saves little, and when another process holds that thread's core,
     the first waits for it at every operation: calls have been seen to take a hundred times as long.
     """
-    before: list[int] = []
+    kind = type(model)
 
-    def enter(module, arguments):
-        before.append(torch.get_num_threads())
-        if before[-1] != 1 and module.device.type == "cpu":
+    class Alone(kind):  # a class, so that a copy of the model keeps to it; hooks would not run after Ctrl-C
+        @functools.wraps(kind.forward)
+        def forward(self, *args, **kwargs):
+            threads = torch.get_num_threads()
+            if threads == 1 or self.device.type != "cpu":
+                return super().forward(*args, **kwargs)
             torch.set_num_threads(1)
+            try:
+                return super().forward(*args, **kwargs)
+            finally:
+                torch.set_num_threads(threads)
 
-    def leave(module, arguments, output):
-        threads = before.pop()
-        if threads != 1 and module.device.type == "cpu":
-            torch.set_num_threads(threads)
-
-    model.register_forward_pre_hook(enter)
-    model.register_forward_hook(leave, always_call=True)  # also when the call raises
+    Alone.__name__ = Alone.__qualname__ = kind.__name__
+    model.__class__ = Alone
 
 
 def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype) -> Pair:

@@ -91,7 +91,11 @@ def _recent(pair, known: list[int]) -> list[int]:
 
 
 def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
-    """A generation as HTML: prompt faint, each token marked by its origin, with a legend that needs no colour."""
+    """A generation as HTML: prompt faint, each token marked by its origin, with a legend that needs no colour.
+
+    Raises ValueError where ids are not the prompt of this generation.
+    """
+    ids = prompt_of(ids, generation)
     names = origins(generation.rounds) or ["plain"] * len(generation.tokens)
     parts = [f'<span style="{CSS["prompt"]}">{html.escape(pair.decode(ids))}</span>']
     for text, name in pieces(pair, ids, zip(generation.tokens.tolist(), names, strict=True)):
@@ -104,6 +108,20 @@ def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
         )
         body += "</small>"
     return f'<div style="white-space:pre-wrap;line-height:1.9;max-width:60em">{body}</div>'
+
+
+def prompt_of(ids: torch.Tensor, generation) -> torch.Tensor:
+    """The prompt of a generation, (1, length); ValueError if `ids` are not it (padding to its left is none of it)."""
+    if not isinstance(ids, torch.Tensor) or not hasattr(generation, "tokens"):
+        raise ValueError("give the prompt's ids, pair.encode(prompt), and then the generation that was made from them")
+    prompt = generation.ids[:, : generation.ids.shape[1] - len(generation.tokens)]
+    given = ids.reshape(1, -1)[:, -prompt.shape[1] :]
+    if not torch.equal(given.to(prompt.device), prompt):
+        raise ValueError(
+            f"these {ids.numel()} ids are not the prompt of this generation, which begins with {prompt.shape[1]} "
+            "others: give the ids that it was made from"
+        )
+    return prompt
 
 
 def show_text(pair, ids: torch.Tensor, generation) -> None:
@@ -166,6 +184,7 @@ def plot_lines(x: Sequence[float], series: dict[str, Sequence[float]], title: st
 
 
 def _some(rounds: Sequence) -> Sequence:
+    rounds = getattr(rounds, "rounds", rounds)  # a whole generation will do
     if not len(rounds):
         raise ValueError("there is no round to draw: pass the rounds of a speculative generation (g.rounds).")
     return rounds

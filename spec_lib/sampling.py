@@ -66,7 +66,7 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     if sampling.temperature != 1:
         # The maximum is taken off first, so that a tiny temperature gives 0 and -large, never inf - inf;
         # both ends are kept within what float32 can hold.
-        x = (x - x.amax(-1, keepdim=True)) / min(max(sampling.temperature, 1e-30), 1e30)
+        x = (x - x.amax(-1, keepdim=True)) / min(max(float(sampling.temperature), 1e-30), 1e30)
     p = x.softmax(-1)
     if sampling.top_k and sampling.top_k < p.shape[-1]:
         values, indices = p.topk(sampling.top_k)  # exactly k, also where several tie for the last place
@@ -74,7 +74,9 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     if sampling.top_p is not None and sampling.top_p < 1:
         values, indices = p.sort(dim=-1, descending=True, stable=True)
         before = torch.nn.functional.pad(values.cumsum(-1)[..., :-1], (1, 0))  # mass of the likelier tokens, first 0
-        values = values.masked_fill(before >= max(sampling.top_p, 1e-30), 0)  # the token that reaches top_p stays
+        values = values.masked_fill(
+            before >= max(float(sampling.top_p), 1e-30), 0
+        )  # the token that reaches top_p stays
         p = torch.zeros_like(p).scatter_(-1, indices, values / values.sum(-1, keepdim=True))
     return p
 
@@ -106,6 +108,8 @@ class Source:
 
     def __init__(self, generator: torch.Generator | int | None = None, device: torch.device | str = "cpu"):
         if (seed := whole(generator)) is not None:
+            if not -(2**63) <= seed < 2**64:
+                raise ValueError(f"a seed must fit into 64 bits (-2^63 to 2^64 - 1), got {seed}")
             generator = torch.Generator().manual_seed(seed)
         if generator is not None and not isinstance(generator, torch.Generator):
             raise ValueError(f"generator must be a torch.Generator, an int seed or None, got {generator!r}")
@@ -116,7 +120,7 @@ class Source:
         """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored by this source."""
         if self.used + k > len(self.block):
             where = self.generator.device if self.generator is not None else "cpu"
-            fresh = torch.rand(max(k, 256), generator=self.generator, device=where)
+            fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
             self.block, self.used = fresh.to(self.device, non_blocking=True), 0
         self.used += k
         return self.block[self.used - k : self.used]

@@ -31,6 +31,7 @@ def step_through(pair, ids: torch.Tensor, generation):
 
 def frames(pair, ids: torch.Tensor, generation) -> list[str]:
     """One HTML text a round: the judged tokens in numbers, the stacked overlap, both tapes, the text so far."""
+    ids = plots.prompt_of(ids, generation)
     rounds = generation.rounds
     if not rounds:
         raise ValueError("there are no rounds to step through: give a generation of speculative(..., trace=True)")
@@ -101,7 +102,12 @@ def _fold(name: str, page: str, unfolded: bool) -> str:
 
 
 def overlap_explorer(p: Sequence[float], q: Sequence[float]):
-    """Two rows of sliders, the reader's own p and q over a few tokens; each law is scaled to sum to 1."""
+    """Two rows of sliders, the reader's own p and q over a few tokens; each law is scaled to sum to 1.
+
+    Raises ValueError for laws of different length.
+    """
+    if len(p) != len(q) or not len(p):
+        raise ValueError(f"p and q must be laws over the same tokens, got {len(p)} and {len(q)} numbers")
     if (w := _ipywidgets()) is None:
         return _still(explorer_page(*(torch.tensor(law, dtype=torch.float64) for law in (p, q))))
 

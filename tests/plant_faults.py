@@ -31,6 +31,8 @@ TESTS = (
     "test_performance_guards",
     "test_derived",
     "test_exact_loop",
+    "test_odd_uses",
+    "test_properties",
     "test_pairs",
 )
 
@@ -45,6 +47,7 @@ class Fault:
     new: str
 
 
+TOKEN = "token = self.source.draw(law, size + n)  # (1,)"
 V, S, C, D, G = "verification", "sampling", "cache", "decoding", "drafting"
 FAULTS = (
     # --- the rule
@@ -111,9 +114,10 @@ FAULTS = (
     Fault(
         "temperature multiplies",
         S,
-        "/ min(max(sampling.temperature, 1e-30), 1e30)",
-        "* min(max(sampling.temperature, 1e-30), 1e30)",
+        "/ min(max(float(sampling.temperature), 1e-30), 1e30)",
+        "* min(max(float(sampling.temperature), 1e-30), 1e30)",
     ),
+    Fault("temperature squared", S, "max(float(sampling.temperature), 1e-30)", "max(sampling.temperature**2, 1e-30)"),
     Fault("temperature dropped", S, "if sampling.temperature != 1:", "if False:"),
     Fault("temperature 0 soft", S, "if sampling.temperature == 0:", "if False:"),
     Fault("top-k dropped", S, "if sampling.top_k and sampling.top_k < p.shape[-1]:", "if False:"),
@@ -122,7 +126,7 @@ FAULTS = (
     Fault(
         "top-p without the token that reaches it",
         S,
-        "values.masked_fill(before >= max(sampling.top_p, 1e-30), 0)",
+        "values.masked_fill(before >= max(float(sampling.top_p), 1e-30), 0)",
         "values.masked_fill(values.cumsum(-1) > max(sampling.top_p, 1e-30), 0)",
     ),
     Fault(
@@ -135,6 +139,13 @@ FAULTS = (
     Fault("draws a token of probability 0 at u = 0", S, "* total[-1:], right=True)", "* total[-1:], right=False)"),
     Fault("uniforms of a block used twice", S, "self.used += k\n", "self.used += max(k - 1, 0)\n"),
     Fault(
+        "every block of uniforms the same",
+        S,
+        "generator=self.generator, device=where",
+        "generator=self.generator and torch.Generator().manual_seed(self.generator.initial_seed()), device=where",
+    ),
+    Fault("uniforms in torch's default type", S, ", device=where, dtype=torch.float32)", ", device=where)"),
+    Fault(
         "seed ignored",
         S,
         "generator = torch.Generator().manual_seed(seed)",
@@ -143,8 +154,8 @@ FAULTS = (
     Fault(
         "caller's random state used in spite of a seed",
         S,
-        "torch.rand(max(k, 256), generator=self.generator, device=where)",
-        "torch.rand(max(k, 256), device=where)",
+        "torch.rand(max(k, 256), generator=self.generator, ",
+        "torch.rand(max(k, 256), ",
     ),
     # --- the cache
     Fault(
@@ -155,7 +166,7 @@ FAULTS = (
     ),
     Fault("rollback forgets nothing", C, "            self.cache.crop(length - self.length)  #", "            pass  #"),
     Fault(
-        "rollback does not count", C, "            self.length = length\n\n\nclass TableModel", "\n\nclass TableModel"
+        "rollback does not count", C, "            self.length = length\n\n\ndef check_causal", "\n\ndef check_causal"
     ),
     Fault(
         "rollback to a length never reached",
@@ -171,6 +182,9 @@ FAULTS = (
     ),
     Fault("two texts in one cache", C, "return CachedModel(self.model)", "return self"),
     Fault("recurrent models let in", C, 'or getattr(model, "_is_stateful", False)', "or False"),
+    Fault("an interrupted pass leaves its traces", C, "if surplus > 0:", "if False:"),
+    Fault("positions that change their meaning let in", C, "if border is not None and size", "if False and size"),
+    Fault("models that read in both directions let in", C, "        check_causal(model)\n", ""),
     Fault("sliding windows let in", C, "if window is not None and longest >= window:", "if False:"),
     # --- the loop
     Fault(
@@ -258,7 +272,30 @@ FAULTS = (
     Fault(
         "overlap over places that were not judged", D, "r.overlap[: r.accepted + (r.rejected is not None)]", "r.overlap"
     ),
+    Fault(
+        "the token drawn with a uniform that judged",
+        D,
+        TOKEN,
+        "token = self.source.draw(law, size + n) if k == 0 else __import__('spec_lib').draw(law, u[-1])",
+    ),
+    Fault(
+        "plain decoding draws from another law than its own", D, "fed = source.draw(p, ", "fed = source.draw(p.sqrt(), "
+    ),
+    Fault("look-ahead of the place before", D, "torch.minimum(p[k], ahead)", "torch.minimum(p[k - 1], ahead)"),
+    Fault("another text on the same cache goes unnoticed", D, "if before[0] != size - 1:", "if False:"),
+    Fault(
+        "an end outside the vocabulary goes unnoticed",
+        D,
+        "if any(not 0 <= e < scored.vocab for e in eos):",
+        "if False:",
+    ),
     # --- the draft
+    Fault(
+        "draft draws from another law than it reports",
+        G,
+        "self.source.draw(laws[-1], ",
+        "self.source.draw(laws[-1].sqrt(), ",
+    ),
     Fault(
         "draft ignores its sampling",
         G,

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -492,6 +493,43 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_loaded(com
 def quick(pair, written, monkeypatch):
     monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pair)
     monkeypatch.setattr(benchmark, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
+
+
+class Gone:
+    """An output whose reader has left."""
+
+    def write(self, *_):
+        raise BrokenPipeError
+
+    flush = write
+
+    def fileno(self):
+        return -1
+
+
+@pytest.mark.parametrize("sweep", [[], ["--sweep", "gamma", "--values", "1", "3"]])
+def test_what_was_measured_is_kept_though_nobody_reads_the_table(quick, tmp_path, monkeypatch, sweep):
+    monkeypatch.setattr("sys.stdout", Gone())
+    monkeypatch.setattr("os.dup2", lambda *a: None)
+    words = ["bench", *sweep, "--runs", "1", "--max-new-tokens", "9", "--out", str(tmp_path / "b")]
+    assert cli.main(words) == 141
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["b.csv", "b.json", "b.png"]
+
+
+def test_a_folder_to_write_into(quick, tmp_path):
+    (tmp_path / "there").mkdir()
+    for out in (str(tmp_path / "there"), str(tmp_path / "there") + "/", str(tmp_path / "new") + "/"):
+        assert cli.main(["bench", "--runs", "1", "--max-new-tokens", "9", "--out", out]) == 0
+        assert sorted(f.name for f in Path(out).iterdir()) == ["bench.csv", "bench.json", "bench.png"]
+
+
+@pytest.mark.parametrize("length", [248, 300])
+def test_a_name_that_is_too_long_is_told_before_anything_is_measured(quick, tmp_path, capsys, monkeypatch, length):
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pytest.fail("loaded"))
+    assert cli.main(["bench", "--out", str(tmp_path / ("x" * length))]) == 2
+    err = capsys.readouterr().err
+    assert "the name is too long" in err and len(err.strip().split("\n")) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bench_prints_the_table_and_writes_three_files(quick, tmp_path, capsys):

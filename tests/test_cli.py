@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
         (["--temperature", "nan"], "temperature must be a finite number"),
         (["--top-p", "1.5"], "top_p must be above 0"),
         (["--top-k", "-2"], "top_k must be a whole number"),
+        (["--seed", "99999999999999999999999"], "a seed must fit into 64 bits"),
         (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1"),
         (["--rule", "other"], "invalid choice: 'other'"),
         (["--target", "a/b/c", "--draft", "x"], "'a/b/c' is neither a folder here nor a model id"),
@@ -94,3 +95,11 @@ def test_bytes_that_are_no_text_are_refused_in_a_sentence(capsys):
 def test_a_device_that_torch_has_no_module_for_is_refused(capsys):
     assert cli.main(["generate", "a", "--target", "tiny", "--device", "meta"]) == 2
     assert "no meta" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes a stream the POSIX way")
+def test_a_closed_output_is_no_error():
+    command = [sys.executable, "-m", "spec_lib", "generate", "Once", "-v", "--max-new-tokens", "3"]
+    env = {**os.environ, "SPEC_PAIR": "tiny", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, env=env, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -22,6 +22,7 @@ from transformers import GPT2LMHeadModel
 from spec_lib import (
     CachedModel,
     Sampling,
+    Source,
     TableModel,
     autoregressive,
     probabilities,
@@ -94,7 +95,8 @@ class Case:
 
 samplings = st.builds(
     Sampling,
-    temperature=st.one_of(st.sampled_from([0, 1, 1.0, 1e-30, 1e30]), st.floats(0.05, 5)),
+    # Much hotter, and rounding would make equals of all tokens, among which any may be kept.
+    temperature=st.one_of(st.sampled_from([0, 1, 1.0, 1e-30, 1e3]), st.floats(0.05, 5)),
     top_k=st.one_of(st.none(), st.integers(0, 40)),
     top_p=st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
 )
@@ -122,16 +124,52 @@ def cases(draw, room: int = 0, **fixed):
     )
 
 
+def by_hand(logits: list[float], sampling: Sampling) -> list[float]:
+    """The law that `sampling` makes of a row of logits, in plain Python."""
+    x, order = logits, sorted(range(len(logits)), key=lambda i: -logits[i])
+    if sampling.temperature == 0:
+        return [float(i == order[0]) for i in range(len(x))]
+    weights = [math.exp((v - x[order[0]]) / min(max(sampling.temperature, 1e-30), 1e30)) for v in x]
+    for keep in (sampling.top_k or len(x), None):
+        if keep is None and sampling.top_p is not None and sampling.top_p < 1:
+            mass, keep = 0.0, 0
+            while mass < max(sampling.top_p, 1e-30) and keep < len(x):
+                mass += weights[order[keep]]
+                keep += 1
+        for i in order[len(x) if keep is None else keep :]:
+            weights[i] = 0.0
+        total = math.fsum(weights)
+        weights = [w / total for w in weights]
+    return weights
+
+
 @torch.no_grad()
 def law_after(case: Case, which: int, text: list[int]) -> torch.Tensor:
-    """The law behind each token of text, read without any cache or loop: (len(text), the model's vocab)."""
+    """The law behind each token of text, read without cache, loop or library: (len(text), the narrower vocab)."""
     ids = torch.tensor(text).clamp(max=case.vocab[which] - 1)  # what a narrower draft reads for a wider token
     if case.kind == "table":
         logits = laws(case.seeds[which], case.vocab[which])[ids].log()
     else:
         logits = case.model(which)(input_ids=ids[None], use_cache=False).logits[0]
     sampling = (case.draft_sampling if which else None) or case.sampling
-    return probabilities(logits[:, : case.vocab[0]], sampling)
+    return torch.tensor([by_hand(row, sampling) for row in logits[:, : case.vocab[0]].tolist()], dtype=torch.float64)
+
+
+class Recorder:
+    """A source of uniforms that keeps what it was asked: a token is drawn as the inverse of the law's running sum."""
+
+    def __init__(self, seed: int):
+        self.generator, self.drawn, self.judged = torch.Generator().manual_seed(seed), [], []
+
+    def uniforms(self, k, position):
+        self.judged.append((position, torch.rand(k, generator=self.generator, dtype=torch.float64)))
+        return self.judged[-1][1]
+
+    def draw(self, p, position):
+        u, sums = float(torch.rand((), generator=self.generator)), p.double().cumsum(-1)
+        token = next((x for x, s in enumerate(sums.tolist()) if s > u and p[x] > 0), int(p.nonzero()[-1]))
+        self.drawn.append((int(position), p.clone(), token))
+        return torch.tensor([token])
 
 
 # --- the loops ---------------------------------------------------------------------------------------
@@ -195,11 +233,11 @@ def test_what_a_trace_says_is_so(case):
         x = r.drafted[:, None]
         behind = slice(len(text) - 1, len(text) + k)
         seen = text + r.drafted.tolist()
-        torch.testing.assert_close(r.p.double(), law_after(case, 0, seen)[behind].double(), atol=1e-9, rtol=1e-6)
+        torch.testing.assert_close(r.p, law_after(case, 0, seen)[behind], atol=1e-9, rtol=1e-6)
         torch.testing.assert_close(r.p.sum(-1), torch.ones_like(r.p[:, 0]))
         if k:
-            q = law_after(case, 1, seen[:-1])[len(text) - 1 :].double()
-            torch.testing.assert_close(r.q[:, : drawn_from[1]].double(), q, atol=1e-9, rtol=1e-6)
+            q = law_after(case, 1, seen[: case.context[1]])[len(text) - 1 :]
+            torch.testing.assert_close(r.q[:, : drawn_from[1]], q[:k], atol=1e-9, rtol=1e-6)
             assert (r.q[:, drawn_from[1] :] == 0).all()
             assert (r.q.gather(1, x) > 0).all()  # drafted from it
             stays = (r.uniforms < (r.p[:k].gather(1, x) / r.q.gather(1, x)).squeeze(1)).tolist()
@@ -213,7 +251,11 @@ def test_what_a_trace_says_is_so(case):
         assert all(r.p[i, t] > 0 for i, t in enumerate(r.tokens))  # none that the target would not write
         if r.origin == "resampled":
             assert r.p[n, r.token] > r.q[n, r.token]  # the residual has nothing elsewhere
-        assert r.overlap[k].isnan() == (k == 0 or len(text) + k > case.context[1])
+        if k and len(text) + k <= case.context[1]:  # what the draft would have said behind its own last token
+            ahead = torch.minimum(r.p[k, : drawn_from[1]], q[k]).sum()
+            torch.testing.assert_close(r.overlap[k], ahead, atol=1e-9, rtol=1e-6)
+        else:
+            assert r.overlap[k].isnan()
         text += r.tokens
 
 
@@ -252,6 +294,69 @@ def test_caches_hold_the_text_and_nothing_else(case):
 
 
 @given(cases())
+def test_every_token_is_drawn_once_from_its_own_law(case):
+    source = Recorder(case.seed)
+    rounds = case.run(generator=source, trace=True).rounds
+    drawn, judged, size = iter(source.drawn), iter(source.judged), len(case.ids)
+    for r in rounds:
+        k, n = len(r.drafted), r.accepted - (r.token is None)
+        for i, token in enumerate(r.drafted.tolist()):
+            position, law, x = next(drawn)
+            assert (position, x) == (size + i, token)
+            assert torch.equal(law, r.q[i])
+        position, uniforms = next(judged)
+        assert position == size
+        assert torch.equal(uniforms, r.uniforms)
+        position, law, x = next(drawn)
+        if r.token is None:  # an accepted end-of-text: what was drawn behind it is thrown away
+            assert position > size + n
+        else:
+            assert (position, x) == (size + n, r.token)
+            rest = r.p[n] if n == k else (r.p[n] - r.q[n]).clamp(min=0)
+            torch.testing.assert_close(law, rest / rest.sum() if rest.sum() > 0 else r.p[n])
+        size += len(r.tokens)
+    assert next(drawn, None) is None
+    assert next(judged, None) is None
+
+
+@given(cases())
+def test_plain_decoding_draws_once_a_token_from_the_targets_law(case):
+    source, text = Recorder(case.seed), list(case.ids)
+    g = autoregressive(case.model(0), torch.tensor(case.ids), case.budget, case.sampling, case.eos, source)
+    assert [x for _, _, x in source.drawn] == g.tokens.tolist()
+    assert source.judged == []
+    for position, law, x in source.drawn:
+        assert position == len(text)
+        torch.testing.assert_close(law, law_after(case, 0, text)[-1], atol=1e-9, rtol=1e-6)
+        text.append(x)
+
+
+@given(cases(), st.integers(1, 5), st.sampled_from(RULES))
+def test_padding_that_the_mask_hides_changes_nothing(case, padding, rule):
+    ids = torch.tensor([[0] * padding + case.ids])
+    mask = torch.tensor([[0] * padding + [1] * len(case.ids)])
+    expected = case.run(rule)
+    options = {**case.options, "attention_mask": mask, "rule": rule}
+    g = speculative(case.model(0), case.model(1), ids, case.budget, **options)
+    assert g.tokens.tolist() == expected.tokens.tolist()
+    assert g.ids.tolist() == expected.ids.tolist()
+    plain = [case.budget, case.sampling, case.eos, case.seed]
+    a = autoregressive(case.model(0), ids, *plain, mask)
+    assert a.ids.tolist() == autoregressive(case.model(0), torch.tensor([case.ids]), *plain).ids.tolist()
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=20), st.integers(0, 2**32))
+def test_a_source_never_repeats_itself(chunks, seed):
+    source = Source(seed)
+    given_out = torch.cat([source.uniforms(k, 0) for k in chunks])
+    assert len(given_out) == sum(chunks)
+    assert given_out.dtype == torch.float32
+    assert ((given_out >= 0) & (given_out < 1)).all()
+    pairs = list(zip(given_out.tolist(), given_out.tolist()[1:], strict=False))
+    assert len(set(pairs)) == len(pairs)
+
+
+@given(cases())
 def test_statistics_add_up(case):
     g = case.run(trace=True)
     s, rounds = summarize(g.rounds), g.rounds
@@ -263,7 +368,9 @@ def test_statistics_add_up(case):
         assert math.isnan(value) != bool(defined)
     if s.drafted:
         assert 0 <= s.share <= s.alpha <= 1
-        assert -1e-6 <= s.mean_overlap <= 1 + 1e-6
+        tried = [float(x) for r in rounds for x in r.overlap[: r.accepted + (r.origin == "resampled")]]
+        assert s.mean_overlap == pytest.approx(sum(tried) / len(tried))
+        assert s.alpha == s.accepted / (s.accepted + s.rejected)
     if rounds:
         assert 1 <= s.tokens_per_pass <= case.gamma + 1
 
@@ -351,6 +458,9 @@ def test_any_setting_gives_a_law_of_tokens_that_it_allows(row, sampling, dtype):
     if sampling.temperature == 0:
         assert allowed == 1
         assert p[logits.argmax()] == 1
+    if logits.unique().numel() == len(logits) and dtype == torch.float64:  # of equals, any may be kept
+        law = torch.tensor(by_hand(logits.tolist(), sampling), dtype=torch.float64)
+        torch.testing.assert_close(p, law, atol=1e-9, rtol=1e-6)
     if sampling.top_k:
         assert allowed <= sampling.top_k
     order = p.argsort(descending=True)  # a likelier token is never given less than one that is less likely

@@ -186,8 +186,7 @@ def test(arguments: list[str]) -> int:
 # ---------------------------------------------------------------- stamping
 
 SETUP = """\
-# Run this cell first: all others need it.
-import os
+import os  # run this cell first: all others need what it makes
 import sys
 
 url = "{url}"

@@ -126,8 +126,8 @@ FAULTS = (
     Fault(
         "top-p without the token that reaches it",
         S,
-        "values.masked_fill(before >= max(float(sampling.top_p), 1e-30), 0)",
-        "values.masked_fill(values.cumsum(-1) > max(sampling.top_p, 1e-30), 0)",
+        "before >= max(float(sampling.top_p), 1e-30)",
+        "values.cumsum(-1) > max(float(sampling.top_p), 1e-30)",
     ),
     Fault(
         "top-p not divided by what is left",

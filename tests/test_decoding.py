@@ -13,8 +13,10 @@ from spec_lib import (
     CachedModel,
     Draft,
     Generation,
+    ModelDrafter,
     Round,
     Sampling,
+    Source,
     TableModel,
     autoregressive,
     speculative,
@@ -865,6 +867,41 @@ def test_in_the_callers_inference_mode(pair):
     with torch.inference_mode():
         g = speculative(*pair, prompt(5), 8, sampling=GREEDY)
     assert g.tokens.tolist() == plain_greedy(pair[0], prompt(5), 8)
+
+
+@pytest.mark.parametrize("budget", [5, 20, 60])
+def test_tracing_is_no_work(pair, budget):
+    """The look-ahead is rolled back, and counted nowhere: what was fed is the same with a trace and without."""
+
+    class Watched(ModelDrafter):
+        def start(self, *arguments):
+            self.session = super().start(*arguments)
+            return self.session
+
+    fed = []
+    for trace in (False, True):
+        draft = Watched(pair[1], 31)
+        g = speculative(pair[0], draft, prompt(4), budget, gamma=3, generator=2, trace=trace)
+        fed.append((draft.session.model.fed, draft.session.model.length, g.tokens.tolist()))
+    assert fed[0] == fed[1]
+    assert any(r.origin == "bonus" for r in g.rounds) or budget == 5
+
+
+@torch.no_grad()
+def test_looking_ahead_leaves_the_session_as_it_was(pair):
+    def proposed():
+        session = ModelDrafter(pair[1], 31).start(prompt(4)[0], Sampling(), Source(1))
+        session.propose(3)
+        return session
+
+    once, twice = proposed(), proposed()
+    before = twice.model.length, twice.model.fed
+    law = twice.look_ahead()
+    assert (twice.model.length, twice.model.fed) == before == (6, 6)
+    torch.testing.assert_close(twice.look_ahead(), law)
+    for session in (once, twice):
+        session.accept(3, torch.tensor([7]))
+    assert torch.equal(once.propose(3).q, twice.propose(3).q)
 
 
 def test_two_generations_at_once_do_not_meet(pair):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 
 import torch
 
@@ -120,14 +121,20 @@ class CachedModel:
             self.length = length
 
 
+CAUSAL = weakref.WeakSet()  # models that were looked through: once each, not once a text
+
+
 def check_causal(model, role: str = "the model") -> None:
     """Raise ValueError for a model that cannot write: nothing else would fail, and the text would be wrong."""
+    if model in CAUSAL:
+        return
     # BERT and its kin, and the encoder of an encoder-decoder, say so in their layers.
-    if any(getattr(m, "is_decoder", True) is False for m in model.modules()):
+    if any(vars(m).get("is_decoder", True) is False for m in model.modules()):
         raise ValueError(
             f"{role}, {type(model).__name__}, reads a text in both directions (or has an encoder that does) and cannot "
             "go on writing one; choose a causal language model, such as GPT-2."
         )
+    CAUSAL.add(model)
 
 
 def _longrope_border(config) -> int | None:

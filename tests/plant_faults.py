@@ -165,9 +165,7 @@ FAULTS = (
         "self.cache.crop(min(length - self.length + 1, -1))",
     ),
     Fault("rollback forgets nothing", C, "            self.cache.crop(length - self.length)  #", "            pass  #"),
-    Fault(
-        "rollback does not count", C, "            self.length = length\n\n\ndef check_causal", "\n\ndef check_causal"
-    ),
+    Fault("rollback does not count", C, "            self.length = length\n\n\nCAUSAL", "\n\nCAUSAL"),
     Fault(
         "rollback to a length never reached",
         C,

@@ -194,9 +194,12 @@ def speculative_rounds(target, draft, ids: torch.Tensor, max_new_tokens: int, **
     trace: keep laws, uniforms and cache lengths in each Round.
     attention_mask: (1, length) of ones, with zeros at the left only: such padding is taken off.
 
+    The law is the target's as far as it scores a token alike alone and in a block: up to rounding in float32, less
+    finely in 16 bit, and not at all where scales are chosen anew for each pass (dynamic quantization).
+
     Raises ValueError, before any work, for a batch, an empty prompt, a token outside the vocabulary, a text that the
-    target's context cannot hold, a cache that cannot be rolled back, or an option out of range; in a round,
-    ValueError naming model and round when logits are NaN.
+    target's context cannot hold or that crosses a change of its positions, a cache that cannot be rolled back, or an
+    option out of range; in a round, ValueError naming model and round when logits are NaN.
     """
     return iter(_Job(target, draft, ids, max_new_tokens, **options))  # checked here, not at the first `next`
 

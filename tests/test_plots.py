@@ -32,9 +32,9 @@ ROUNDS = [
 TEXT = "abcde&$"
 
 
-def generation(rounds):
+def generation(prompt, rounds):
     tokens = torch.tensor([t for r in rounds for t in r.tokens])
-    return sl.Generation(tokens, tokens[None], rounds)
+    return sl.Generation(tokens, torch.cat([prompt, tokens[None]], 1), rounds)
 
 
 @pytest.mark.parametrize("text", ["naïve ☕ and 🐉!", "漢字かな" * 30, "plain"])
@@ -85,7 +85,8 @@ def test_origins_name_each_emitted_token():
 
 
 def test_html_shows_every_token_once_escaped_and_readable_without_colour():
-    html = plots.html_text(Bytes(), torch.tensor([[60, 62]]), generation(ROUNDS))
+    prompt = torch.tensor([[60, 62]])
+    html = plots.html_text(Bytes(), prompt, generation(prompt, ROUNDS))
     body, legend = html.split("<br><small>")
     assert re.sub("<[^>]+>", "", body) == "&lt;&gt;" + TEXT.replace("&", "&amp;")
     for name in ("accepted", "resampled", "bonus"):

@@ -124,8 +124,9 @@ def _law(exact, target, draft, gamma: int = 2) -> tuple[bool, str]:
     rarest = rarity(_shares(torch.stack(texts), torch.ones(TEXTS, dtype=torch.float64), vocab), law, TEXTS)
     limit = FALSE_ALARM / len(law)
     return rarest >= limit, (
-        f"{TEXTS} texts of {new} tokens, {len(law)} frequencies against the enumerated law: the rarest had probability "
-        f"{rarest:.1g}, alarm below {limit:.1g} (a false one in {1 / FALSE_ALARM:,.0f} checks; a share near 1/2 that "
+        f"{TEXTS} texts of {new} tokens, {len(law)} frequencies against the enumerated law: one as far off as the "
+        f"worst of them comes by chance with probability {rarest:.1g}, alarm below {limit:.1g} "
+        f"(a false one in {1 / FALSE_ALARM:,.0f} checks; a share near 1/2 that "
         f"is off by {3.2 / TEXTS**0.5:.2f} would be seen)"
     )
 

@@ -224,7 +224,7 @@ def _overlap(pair, r) -> str:
         return ""
     most, chosen = torch.maximum(p, q).topk(min(SHOWN, len(p)))
     chosen = chosen[most >= 0.0005].tolist()  # a filter or a low temperature may leave fewer
-    chosen += [] if r.token in chosen else [r.token]
+    chosen += [t for t in (r.rejected, r.token) if t is not None and t not in chosen]
     labels = [pair.decode([x]) for x in chosen]
     return f"{said}<br>{bars(p[chosen].tolist(), q[chosen].tolist(), labels)}"
 

@@ -267,7 +267,12 @@ def test_the_verdict_says_whether_it_pays_and_why_not():
     fine = [Finding(True, "")]
     said = device_check.verdict(fine, fine, [measured(0.1, 1.2), measured(0.9, 1.2), measured(0.1, 6.0)])
     assert said[0].startswith("Exact on this device")
-    assert said[1] == "a with b: should pay, 1.82 times as fast at gamma 2."
+    # 1.82 by the formula, and a round took the time of 2 plain tokens where the formula has 1.6.
+    assert said[1] == "a with b: should pay, 1.46 times as fast at gamma 2."
+    assert "up to 1.25 times as long" in said[5]
+    slow = device_check.verdict(fine, fine, [measured(0.1, 1.2, took=3.0)])
+    assert "should not pay, 0.97 times as fast" in slow[1]
+    assert "1.82 times" in device_check.verdict(fine, fine, [measured(0.1, 1.2, took=1.5)])[1]
     assert "should not pay" in said[2] and "a draft token costs 0.90 of one" in said[2]
     assert "a pass over 5 tokens costs 6.00 of one over 1" in said[3]
     assert "predictions" in said[4] and "acceptance rate alpha of 0.7" in said[4]

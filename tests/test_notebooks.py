@@ -6,6 +6,7 @@ these rules do. Each is a function from a notebook to its complaints, and each i
 
 from __future__ import annotations
 
+import ast
 import copy
 import math
 import os
@@ -135,6 +136,20 @@ def one_setup_cell(book: Book) -> list[str]:
     return [] if lines <= 12 else [f"the set-up cell has {lines} lines"]
 
 
+def timings_decide_nothing(book: Book) -> list[str]:
+    """An assertion about a timing may ask whether there is one (> 0), never which is larger: some machine differs."""
+    found = []
+    for cell in code(book):
+        if "reason-timing" not in tags(cell):
+            continue
+        for check in (n for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Assert)):
+            for compared in (n for n in ast.walk(check.test) if isinstance(n, ast.Compare)):
+                positive = isinstance(compared.ops[0], ast.Gt) and ast.unparse(compared.comparators[0]) == "0"
+                if not positive and not isinstance(compared.ops[0], (ast.Eq, ast.In)):
+                    found.append(f"a timing decides: {ast.unparse(compared)}")
+    return found
+
+
 def no_install(book: Book) -> list[str]:
     wrong = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\S+\s+)*?(install|add)\b")
     return [f"an install in {where(cell)}" for cell in code(book) if wrong.search(cell.source)]
@@ -172,6 +187,7 @@ RULES = [
     text_between,
     header,
     one_setup_cell,
+    timings_decide_nothing,
     no_install,
     exports_to_html,
 ]
@@ -233,6 +249,10 @@ def tagged(*names: str, cells: tuple[int, ...] = (3,)) -> Callable[[Book], objec
     return lambda book: [book.cells[i].metadata.update(tags=list(names)) for i in cells]
 
 
+def timed(source: str) -> Callable[[Book], object]:
+    return lambda book: book.cells[3].update(source=source) or book.cells[3].metadata.update(tags=["reason-timing"])
+
+
 BREAKS = [
     (executed_in_order, lambda book: book.cells[3].update(execution_count=None)),
     (executed_in_order, lambda book: book.cells[3].update(execution_count=9)),
@@ -257,6 +277,9 @@ BREAKS = [
     (header, says("# 00 · Tour\n\nNo badge.", cell=0)),
     (header, lambda book: book.cells.pop(0)),
     (one_setup_cell, tagged("setup")),
+    (timings_decide_nothing, timed("assert slow > fast")),
+    (timings_decide_nothing, timed("assert ratio >= 1")),
+    (timings_decide_nothing, timed("x = 1\nassert len(x) == 3 and all(a < b for a in x)")),
     (one_setup_cell, tagged(cells=(1,))),
     (one_setup_cell, says("x = 1\n" * 13, cell=1)),
     (no_install, says("!pip install -q torch")),

@@ -1,6 +1,6 @@
 """Plant one fault at a time in the source, run the tests, and print which check caught it.
 
-    python -m tests.plant_faults            # all of them; a quarter of an hour or more
+    python -m tests.plant_faults            # all of them; an hour or more
     python -m tests.plant_faults bonus eos  # those whose name holds one of these words
 
 Each fault is a small change of one file in a copy of the project: the wrong samplers that stand in public code, the

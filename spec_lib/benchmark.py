@@ -22,10 +22,11 @@ import torch
 
 from .cache import as_scored
 from .decoding import autoregressive, speculative, summarize
+from .numbers import at_least_one
 from .pairs import TINY_DRAFTS, Pair, load_pair
 from .sampling import Sampling
 from .theory import walltime_improvement
-from .timing import at_least_one, bill, clock, cost_ratio, first_token, memory, pass_seconds
+from .timing import bill, clock, cost_ratio, first_token, memory, pass_seconds
 
 TARGET, DRAFT = "target alone", "draft alone"
 RULES = {"speculative, google": "google", "speculative, deepmind": "deepmind"}

@@ -18,7 +18,8 @@ import torch
 
 from .cache import CachedModel, as_scored
 from .drafting import as_drafter
-from .sampling import Sampling, as_source, whole
+from .numbers import as_int
+from .sampling import Sampling, as_source
 from .verification import RULES
 
 
@@ -222,18 +223,18 @@ class _Job:
         trace=False,
         attention_mask=None,
     ):
-        if (whole(gamma) or 0) < 1:
+        if (as_int(gamma) or 0) < 1:
             raise ValueError(f"gamma, the drafted tokens a round, must be a whole number of at least 1, got {gamma!r}")
         if not callable(rule) and not (isinstance(rule, str) and rule in RULES):
             raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {rule!r}')
-        self.gamma, self.rule, self.trace = whole(gamma), rule if callable(rule) else RULES[rule], trace
+        self.gamma, self.rule, self.trace = as_int(gamma), rule if callable(rule) else RULES[rule], trace
         self.sampling = sampling or Sampling()
         self.draft_sampling = draft_sampling or self.sampling
         self.target = as_scored(target)
         self.ids, self.eos = _check(self.target, ids, max_new_tokens, self.sampling, eos_token_id, attention_mask)
         if not isinstance(self.draft_sampling, Sampling):
             raise ValueError(f"draft_sampling must be a spec_lib.Sampling, got {self.draft_sampling!r}")
-        self.max_new_tokens, self.stop_reason = whole(max_new_tokens), "length"
+        self.max_new_tokens, self.stop_reason = as_int(max_new_tokens), "length"
         self.drafter = as_drafter(draft, self.target.vocab)
         model = getattr(self.drafter, "model", None)
         self.models, self.modes, self.training = [target, model], None, []
@@ -407,7 +408,7 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     """The prompt as (1, length) on the model's device, and the EOS ids; ValueError in one sentence otherwise."""
     if not isinstance(sampling, Sampling):
         raise ValueError(f"sampling must be a spec_lib.Sampling, got {sampling!r}")
-    if (whole(max_new_tokens) is None) or whole(max_new_tokens) < 0:
+    if (as_int(max_new_tokens) is None) or as_int(max_new_tokens) < 0:
         raise ValueError(f"max_new_tokens must be a whole number of at least 0, got {max_new_tokens!r}")
     if isinstance(ids, list):
         try:
@@ -439,7 +440,7 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     if low < 0 or high >= scored.vocab:
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {scored.vocab}")
     _check_padding(scored, ids, mask)
-    new = whole(max_new_tokens)
+    new = as_int(max_new_tokens)
     longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
     if scored.max_length is not None and longest > scored.max_length:
         most = scored.max_length - ids.shape[1] + 1
@@ -450,7 +451,7 @@ def _check(scored, ids, max_new_tokens, sampling, eos_token_id, mask) -> tuple[t
     if hasattr(scored, "require_one_law"):
         scored.require_one_law(ids.shape[1], longest)
     several = isinstance(eos_token_id, (list, tuple, set, frozenset)) or getattr(eos_token_id, "ndim", 0) == 1
-    eos = [] if eos_token_id is None else [whole(e) for e in (eos_token_id if several else [eos_token_id])]
+    eos = [] if eos_token_id is None else [as_int(e) for e in (eos_token_id if several else [eos_token_id])]
     if None in eos:
         raise ValueError(f"eos_token_id must be a token id, a list of them or None, got {eos_token_id!r}")
     if any(not 0 <= e < scored.vocab for e in eos):

@@ -14,7 +14,7 @@ import torch
 from . import hub
 from .cache import check_causal
 from .notebook import explain_missing_names
-from .sampling import whole
+from .numbers import as_int
 
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
@@ -94,14 +94,14 @@ class Pair:
         ids = ids[0] if len(ids) == 1 and isinstance(ids[0], list) else ids
         if any(isinstance(i, list) for i in ids):
             raise ValueError(f"decode takes one text, (n,) or (1, n), got a batch of {len(ids)}: decode each alone.")
-        wrong = [i for i in ids if whole(i) is None or whole(i) < 0]
+        wrong = [i for i in ids if as_int(i) is None or as_int(i) < 0]
         if wrong:
             hint = ": pass generation.tokens" if hasattr(wrong[0], "tokens") else ""
             raise ValueError(
                 f"decode takes token ids, whole numbers from 0 on, got {type(wrong[0]).__name__}"
                 f"{'' if hint else f' {wrong[0]!r}'}{hint}."
             )
-        ids = [whole(i) for i in ids]
+        ids = [as_int(i) for i in ids]
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 

@@ -7,21 +7,12 @@ synchronisation) and never changes its inputs.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from numbers import Real
 
 import torch
 
-
-def whole(value) -> int | None:
-    """The int that `value` is (a numpy integer or an integer tensor of one element too), or None if it is none."""
-    if isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
-        return None
-    try:
-        return operator.index(value)
-    except (TypeError, RuntimeError):  # torch raises the second for tensors of several elements
-        return None
+from .numbers import as_int
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class Sampling:
         t, k, p = self.temperature, self.top_k, self.top_p
         if isinstance(t, bool) or not isinstance(t, Real) or not (0 <= t < math.inf):
             raise ValueError(f"temperature must be a finite number of at least 0 (0 is greedy), got {t!r}")
-        if k is not None and ((n := whole(k)) is None or n < 0):
+        if k is not None and ((n := as_int(k)) is None or n < 0):
             raise ValueError(f"top_k must be a whole number of at least 1, or None for no limit, got {k!r}")
         if p is not None and (isinstance(p, bool) or not isinstance(p, Real) or not (0 < p <= 1)):
             raise ValueError(f"top_p must be above 0 and at most 1, or None for no limit, got {p!r}")
@@ -107,7 +98,7 @@ class Source:
     """
 
     def __init__(self, generator: torch.Generator | int | None = None, device: torch.device | str = "cpu"):
-        if (seed := whole(generator)) is not None:
+        if (seed := as_int(generator)) is not None:
             if not -(2**63) <= seed < 2**64:
                 raise ValueError(f"a seed must fit into 64 bits (-2^63 to 2^64 - 1), got {seed}")
             generator = torch.Generator().manual_seed(seed)

@@ -13,8 +13,8 @@ import torch
 
 from .cache import CachedModel, as_scored
 from .decoding import autoregressive, speculative, speculative_rounds
+from .numbers import as_int, at_least_one
 from .pairs import Pair
-from .sampling import whole
 
 
 def clock(call: Callable[[], object], device: torch.device | str | None = None) -> float:
@@ -39,7 +39,7 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
     all, and none always follows the same other; one turn warms up.
     ValueError for a count below 1, or for more positions than the model has.
     """
-    counts, runs = [whole(n) or 0 for n in counts], at_least_one("runs", runs)
+    counts, runs = [as_int(n) or 0 for n in counts], at_least_one("runs", runs)
     if not counts or min(counts) < 1:
         raise ValueError(f"counts must be whole numbers of at least 1, got {counts}")
     cached = as_scored(model)
@@ -95,7 +95,7 @@ def bill(pair: Pair, ids: torch.Tensor, gammas: Sequence[int] = (0, 4), new: int
     turns in an order that rotates; one more text each warms up.  ValueError for a count out of range or a prompt of
     one token.  On a GPU the clock waits for each pass, so that nothing overlaps as it otherwise would.  Notebook 09.
     """
-    gammas = [whole(gamma) for gamma in gammas]
+    gammas = [as_int(gamma) for gamma in gammas]
     if not gammas or any(gamma is None or not 0 <= gamma < at_least_one("new", new) for gamma in gammas):
         raise ValueError(f"gammas must be whole numbers from 0 to {new} - 1 (the new tokens less one), got {gammas}")
     if ids.shape[-1] < 2:
@@ -147,10 +147,3 @@ def memory(pair: Pair, tokens: int = 1000) -> dict[str, int]:
         kept = [t for layer in cached.cache.layers for t in (layer.keys, layer.values)]  # of one token
         found[f"{name} cache"] = tokens * sum(t.numel() * t.element_size() for t in kept)
     return found
-
-
-def at_least_one(name: str, value) -> int:
-    """`value` as an int, or ValueError in one sentence."""
-    if (whole(value) or 0) < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return whole(value)

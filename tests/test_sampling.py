@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from spec_lib import Sampling, Source, draw, probabilities
-from spec_lib.sampling import as_source, whole
+from spec_lib.numbers import as_int
+from spec_lib.sampling import as_source
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0])
 LARGEST = 1 - 2.0**-24  # the largest float32 that torch.rand can return
@@ -439,7 +440,7 @@ def test_whole_takes_whole_numbers_only():
     import numpy
 
     for value in (3, numpy.int32(3), numpy.uint8(3), torch.tensor(3), torch.tensor([3]), numpy.array(3)):
-        assert whole(value) == 3
+        assert as_int(value) == 3
     for value in (3.0, "3", None, True, torch.tensor(True), torch.tensor(3.0), torch.tensor([1, 2]), [3]):
-        assert whole(value) is None
+        assert as_int(value) is None
     assert Sampling(temperature=numpy.float32(0.5), top_k=numpy.int64(2), top_p=numpy.float64(0.5))

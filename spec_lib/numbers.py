@@ -1,0 +1,24 @@
+"""Numbers that a caller hands in: a whole number as an int, or a sentence that says what is wrong with it."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+
+
+def as_int(value) -> int | None:
+    """The int that `value` is (a numpy integer or an integer tensor of one element too), or None if it is none."""
+    if isinstance(value, bool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool):
+        return None
+    try:
+        return operator.index(value)
+    except (TypeError, RuntimeError):  # torch raises the second for tensors of several elements
+        return None
+
+
+def at_least_one(name: str, value) -> int:
+    """`value` as an int; ValueError in one sentence where it is not a whole number of at least 1."""
+    if (as_int(value) or 0) < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return as_int(value)

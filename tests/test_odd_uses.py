@@ -8,8 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_gpt2
-from test_decoding import CALLS, GREEDY, blurred, counted, one_sentence, plain_greedy, prompt, seeded
 
 from spec_lib import (
     CachedModel,
@@ -25,6 +23,8 @@ from spec_lib import (
     summarize,
     widgets,
 )
+from tests.helpers.models import tiny_gpt2
+from tests.method.test_decoding import CALLS, GREEDY, blurred, counted, one_sentence, plain_greedy, prompt, seeded
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import test_notebooks as notebooks
 import torch
-from conftest import tiny_gpt2
-from test_decoding import blurred, is_greedy, law_of_text, markov, one_sentence, plain_greedy, prompt, random_laws
-from test_pairs import byte_tokens, tokenizer_of
 
 import spec_lib as sl
 from spec_lib import (
@@ -44,6 +40,19 @@ from spec_lib import (
     widgets,
 )
 from spec_lib import __main__ as cli
+from tests.classroom import test_notebooks as notebooks
+from tests.helpers.models import tiny_gpt2
+from tests.method.test_decoding import (
+    blurred,
+    is_greedy,
+    law_of_text,
+    markov,
+    one_sentence,
+    plain_greedy,
+    prompt,
+    random_laws,
+)
+from tests.models.test_pairs import byte_tokens, tokenizer_of
 
 ROOT = Path(__file__).resolve().parents[1]
 GREEDY = Sampling(0)
@@ -794,8 +803,8 @@ def test_a_loss_is_predicted_and_shown():
 
 SCRIPT = """
     import sys, warnings
-    sys.path[:0] = [{root!r}, {tests!r}]
-    from conftest import tiny_gpt2
+    sys.path.insert(0, {root!r})
+    from tests.helpers.models import tiny_gpt2
     from transformers import LlamaConfig, LlamaForCausalLM
     import spec_lib as sl
     from spec_lib import benchmark
@@ -827,7 +836,7 @@ def test_not_a_word_about_names_that_will_go():
     Right: not a byte on stderr with warnings made errors.  Siblings: a family other than GPT-2, which declares
     padding, and the benchmark's use of transformers' own loops, greedy and drawn.
     """
-    script = textwrap.dedent(SCRIPT).format(root=str(ROOT), tests=str(ROOT / "tests"))
+    script = textwrap.dedent(SCRIPT).format(root=str(ROOT))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     assert done.stdout == "done\n"

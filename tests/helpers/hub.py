@@ -143,8 +143,9 @@ def write_models(folder: Path) -> dict[str, Path]:
     """
     import torch
     from safetensors.torch import save_file
-    from test_pairs import END, GPT2, byte_bpe, byte_tokens
     from transformers import GPT2Config, GPT2LMHeadModel
+
+    from tests.models.test_pairs import END, GPT2, byte_bpe, byte_tokens
 
     merges = [("t", "h"), ("th", "e"), ("\u0120", "the")]
     tokens = [*byte_tokens(), *(a + b for a, b in merges)]

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import matplotlib
 import pytest
 import torch
-from conftest import tiny_gpt2
-from test_checks import function, solutions
-from test_derived import derived
 
 import spec_lib as sl
 from spec_lib import benchmark, plots
+from tests.classroom.test_derived import derived
+from tests.helpers.models import tiny_gpt2
+from tests.test_checks import function, solutions
 
 matplotlib.use("Agg")
 NAMES = ("clock", "pass_seconds", "cost_ratio", "matrices")

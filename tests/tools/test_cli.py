@@ -4,14 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from spec_lib import __main__ as cli
 from spec_lib import pairs
-
-ROOT = Path(__file__).parent.parent
+from tests.helpers.paths import ROOT
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 import spec_lib.pairs as pairs
 from spec_lib import Pair, check_vocabulary, load_pair, setup_line
 from spec_lib.pairs import CLASS_PAIR, REVISIONS, TINY, check_choice
+from tests.helpers.models import tiny_gpt2
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 END = "<|endoftext|>"
 
 

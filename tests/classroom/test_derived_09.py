@@ -1,11 +1,11 @@
 """What notebook 09 derives is what the module does."""
 
 import pytest
-from test_benchmark import Words
-from test_derived import derived
 
 import spec_lib as sl
 from spec_lib import benchmark
+from tests.classroom.test_derived import derived
+from tests.speed.test_benchmark import Words
 
 
 @pytest.fixture(scope="module")

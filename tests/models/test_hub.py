@@ -1,7 +1,7 @@
 """The hub: GPT-2's configuration through the real download path, and everything that can go wrong on the way.
 
-One process loads all pairs from a stand-in (`hub_standin`), since Hugging Face's client reads its settings once, when
-it is imported.  Each case has an owner's name of its own there, and so its own place in the cache: first it fails, then
+One process loads all pairs from a stand-in (`tests.helpers.hub`), as Hugging Face's client reads its settings when it
+is imported.  Each case has an owner's name of its own there, and so its own place in the cache: first it fails, then
 the hub is well again and the same call must succeed.  The tests below read what happened.
 """
 
@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.helpers.paths import ROOT
+
 WEIGHTS = "model.safetensors"
 OFFER = 'the embedded pair needs no network (load_pair("tiny") or SPEC_PAIR=tiny).'
 HOUR = {"Retry-After": "3600"}
@@ -68,8 +69,8 @@ MACHINE = {  # what fails here rather than there
 
 def in_a_process(models: Path) -> dict:
     """owner: what happened, then and at the next try.  Runs alone, before anything of Hugging Face is imported."""
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    from hub_standin import Hub
+    sys.path.insert(0, str(ROOT))
+    from tests.helpers.hub import Hub
 
     hub = Hub({}).__enter__()
     os.environ["HF_ENDPOINT"] = hub.address
@@ -276,7 +277,7 @@ def in_a_process(models: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
-    from hub_standin import write_models
+    from tests.helpers.hub import write_models
 
     return next(iter(write_models(tmp_path_factory.mktemp("models")).values())).parent
 
@@ -388,7 +389,7 @@ def test_the_models_of_the_course_are_those_of_their_commits(happened):
 
 
 def test_the_command_itself(models, tmp_path):
-    from hub_standin import Hub
+    from tests.helpers.hub import Hub
 
     words = ["generate", "the end", "--max-new-tokens", "5", "--seed", "1", "-v"]
     words = [sys.executable, "-m", "spec_lib", *words, "--target", "our/target", "--draft", "our/draft"]

@@ -18,10 +18,10 @@ from contextlib import ExitStack
 import nbformat
 import pytest
 import torch
-from browser import APPS, ROOT, START, Page, Widget, browsing, missing, serving, widget_cells
 from nbformat.v4 import new_code_cell, new_notebook
 
 from spec_lib import widgets
+from tests.helpers.browser import APPS, ROOT, START, Page, Widget, browsing, missing, serving, widget_cells
 
 CALLS = ("step_through", "overlap_explorer", "speed_explorer")
 THEMES = ("JupyterLab Light", "JupyterLab Dark")

@@ -4,11 +4,11 @@ import re
 
 import matplotlib
 import pytest
-from test_derived import derived
-from test_plots import heights, shown  # noqa: F401
 
 import spec_lib as sl
 from spec_lib import plots, widgets
+from tests.classroom.test_derived import derived
+from tests.classroom.test_plots import heights, shown  # noqa: F401
 
 matplotlib.use("Agg")
 

@@ -3,16 +3,15 @@
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 from spec_lib import CachedModel, TableModel
 from spec_lib.cache import as_scored
+from tests.helpers.models import tiny_gpt2
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 TEXT = torch.tensor([3, 14, 15, 92, 65, 35, 89, 79, 32, 38])
 
 
@@ -157,9 +156,9 @@ def test_table_model():
 
 SCRIPT = """
     import sys, warnings
-    sys.path[:0] = [{root!r}, {tests!r}]
+    sys.path.insert(0, {root!r})
     import torch, transformers
-    from conftest import tiny_gpt2
+    from tests.helpers.models import tiny_gpt2
     import spec_lib as sl
     warnings.simplefilter("error")  # not before the imports: what other packages warn about there is not ours
     for config in ({{}}, {{"pad_token_id": 5, "eos_token_id": 6, "bos_token_id": 6}}):
@@ -177,7 +176,7 @@ SCRIPT = """
 
 def test_not_a_byte_on_stderr():
     # In another process: a log line or warning that appears once only, or at import, would be missed here.
-    script = textwrap.dedent(SCRIPT).format(root=str(ROOT), tests=str(ROOT / "tests"))
+    script = textwrap.dedent(SCRIPT).format(root=str(ROOT))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     assert done.stdout == "done\n"

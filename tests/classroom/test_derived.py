@@ -1,15 +1,13 @@
 """What a notebook derives is what the module does."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 import spec_lib as sl
-
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+from tests.helpers.models import tiny_gpt2
+from tests.helpers.paths import NOTEBOOKS
 
 
 def derived(notebook: str, *names: str) -> dict:
@@ -96,7 +94,7 @@ def test_one_guess_and_one_correction_of_03():
 
 
 def test_the_residual_of_03_is_the_shown_solution():
-    from test_checks import function, solutions
+    from tests.test_checks import function, solutions
 
     mine, g = function(solutions()["residual"]), torch.Generator().manual_seed(1)
     for _ in range(100):

@@ -20,7 +20,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.paths import ROOT
+
 FILES = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REASONS = {"reason-timing", "reason-widget", "reason-versions"}
 EXEMPT = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}

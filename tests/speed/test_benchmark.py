@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
 from spec_lib import benchmark, checks, timing
 from spec_lib.benchmark import ARMS, DRAFT, TARGET, Setting, check, compare, recordings, rows, sweep, table
+from tests.helpers.models import tiny_gpt2
 
 GOOGLE = "speculative, google"
 

@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.paths import ROOT
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 APPS = {"lab": ("jupyterlab", "4", "lab/tree"), "notebook": ("notebook", "7", "notebooks")}  # package, version, address
 START, PATIENCE = 100, 60  # seconds until a wait gives up, for what starts a process and for a click: far too many

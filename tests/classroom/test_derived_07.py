@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise, product
-from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -17,8 +16,9 @@ import torch
 import wrong_rules
 
 import spec_lib as sl
+from tests.helpers.paths import NOTEBOOKS
 
-NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "07_is_it_exact.ipynb"
+NOTEBOOK = NOTEBOOKS / "07_is_it_exact.ipynb"
 IMPORTS = {
     "sl": sl,
     "torch": torch,

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.helpers.paths import ROOT
+
 spec = importlib.util.spec_from_file_location("course", ROOT / "course.py")
 course = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(course)
@@ -144,9 +145,9 @@ def test_bad_arguments_get_one_sentence_and_code_2(arguments, tmp_path):
         ([], True),
         (["-k", "tests"], True),
         (["-x", "-k", "notebooks"], True),
-        (["tests/test_theory.py"], False),
+        (["tests/method/test_theory.py"], False),
         (["notebooks", "-k", "tests"], False),
-        (["-x", "tests/test_theory.py::test_x"], False),
+        (["-x", "tests/method/test_theory.py::test_x"], False),
         (["--maxfail", "1"], True),
     ],
 )

@@ -1,7 +1,7 @@
 """Run each notebook twice in one kernel, and compare both runs with the saved outputs.
 
-    python -m tests.run_twice            # all of them; ten minutes or more
-    python -m tests.run_twice 03 05      # those whose name begins so
+    python -m tests.classroom.run_twice            # all of them; ten minutes or more
+    python -m tests.classroom.run_twice 03 05      # those whose name begins so
 
 What a learner does who goes back and runs everything again: nothing may fail, and every cell that the strict
 comparison holds to its output must print the same a second time.  Exit code 1 if one does not.
@@ -18,7 +18,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+from tests.helpers.paths import NOTEBOOKS
+
 FREE = {"nbval-ignore-output", "nbval-skip"}
 
 

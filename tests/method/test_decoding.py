@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 import spec_lib as sl
 from spec_lib import (
@@ -24,6 +23,7 @@ from spec_lib import (
     summarize,
     verify_google,
 )
+from tests.helpers.models import tiny_gpt2
 
 GREEDY = Sampling(temperature=0)
 RULES = ("google", "deepmind")

@@ -11,7 +11,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests.helpers.models import tiny_gpt2  # noqa: E402
+from tests.helpers.models import float_pair, tiny_gpt2  # noqa: E402, F401
 
 torch.set_num_threads(1)
 
@@ -27,4 +27,4 @@ settings.load_profile("course")
 @pytest.fixture(scope="session")
 def models():
     """(target, draft): two layers and one, far enough apart for a wrong rule to show."""
-    return tiny_gpt2(0, layers=2), tiny_gpt2(1)
+    return float_pair()

@@ -74,7 +74,7 @@ def laws_by(script, target, draft, rule_of, budget: int, gamma: int) -> dict:
 def test_the_script_replays_what_the_tests_own_enumeration_replays(rule, gamma, budget):
     space = defined("Branches", "Script")
     for seed in range(3):
-        target, draft = exact.random_laws(2, seed)
+        target, draft = exact.random_distributions(2, seed)
         models = sl.TableModel(target), sl.TableModel(draft)
         mine = laws_by(space["Script"](rule), *models, rule, budget, gamma)
         theirs = laws_by(exact.Script(exact.Branches(), rule), *models, rule, budget, gamma)

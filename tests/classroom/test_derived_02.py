@@ -9,9 +9,8 @@ import torch
 
 import spec_lib as sl
 from spec_lib import benchmark, plots
-from tests.classroom.test_derived import derived
 from tests.helpers.models import tiny_gpt2
-from tests.test_checks import function, solutions
+from tests.helpers.notebooks import derived, function, solutions
 
 matplotlib.use("Agg")
 NAMES = ("clock", "pass_seconds", "cost_ratio", "matrices")
@@ -102,15 +101,6 @@ def test_the_matrices_hold_the_bytes_of_the_shown_solution(notebook):
 # --- the figures ------------------------------------------------------------------------------------------------
 
 TIMES = {4: [0.030, 0.024, 0.026, 0.025, 0.9], 1: [0.020, 0.020, 0.010, 0.022, 0.3]}
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    import matplotlib.pyplot as plt
-
-    seen = []
-    monkeypatch.setattr(plt, "show", lambda: (seen.append(plt.gcf()), plt.gcf().canvas.draw(), plt.close("all")))
-    return seen
 
 
 def test_a_pass_curve_is_medians_with_the_middle_half_in_order():

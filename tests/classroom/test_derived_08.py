@@ -7,8 +7,8 @@ import pytest
 
 import spec_lib as sl
 from spec_lib import plots, widgets
-from tests.classroom.test_derived import derived
-from tests.classroom.test_plots import heights, shown  # noqa: F401
+from tests.helpers.figures import heights
+from tests.helpers.notebooks import derived
 
 matplotlib.use("Agg")
 
@@ -59,7 +59,7 @@ def test_the_gain_grid_is_the_best_over_gamma():
             assert gain == sl.walltime_improvement(alpha, best, c, cost) if best else gain <= 1
 
 
-def test_the_region_shows_each_draft_and_what_loses(shown):  # noqa: F811
+def test_the_region_shows_each_draft_and_what_loses(shown):
     plots.plot_region("map", COSTS["a step"], {"small": (0.5, 0.1), "large": (0.7, 0.2)})
     axis = shown[0].axes[0]
     drawn = [(line.get_xdata()[0], line.get_ydata()[0]) for line in axis.lines if line.get_marker() != "None"]
@@ -71,7 +71,7 @@ def test_the_region_shows_each_draft_and_what_loses(shown):  # noqa: F811
     plots.plot_region("nothing loses but alpha = 0", max_gamma=2, c_max=0.1)  # and a small map is drawn, too
 
 
-def test_the_places_have_their_values_and_errors(shown):  # noqa: F811
+def test_the_places_have_their_values_and_errors(shown):
     reach, stands = [(1.0, 0.0), (0.7, 0.02)], [(0.7, 0.01), (0.6, 0.05)]
     plots.plot_places(reach, stands, 0.7, "places")
     axis = shown[0].axes[0]
@@ -85,7 +85,7 @@ def test_the_places_have_their_values_and_errors(shown):  # noqa: F811
     ]
 
 
-def test_the_reported_figure_draws_what_it_was_given(shown):  # noqa: F811
+def test_the_reported_figure_draws_what_it_was_given(shown):
     plots.plot_reported([("a", 2.4, 3.1, 2.64), ("b", 3.3, 2.8, 4.16)], "reported")
     axis = shown[0].axes[0]
     assert [round(b.get_width(), 2) for b in axis.patches] == [2.64, 4.16]

@@ -4,8 +4,8 @@ import pytest
 
 import spec_lib as sl
 from spec_lib import benchmark
-from tests.classroom.test_derived import derived
-from tests.speed.test_benchmark import Words
+from tests.helpers.notebooks import derived
+from tests.helpers.tokenizers import Words
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,10 @@ import torch
 
 import spec_lib as sl
 from spec_lib import plots
+from tests.helpers.figures import heights
+from tests.helpers.tokenizers import Bytes
 
 matplotlib.use("Agg")
-
-
-class Bytes:
-    """A pair whose tokens are bytes: every character beyond ASCII is split."""
-
-    def decode(self, tokens) -> str:
-        ids = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else tokens
-        return bytes(ids).decode("utf-8", "replace")
 
 
 def a_round(drafted, accepted, token, origin):
@@ -148,21 +142,7 @@ def test_the_palette_differs_in_lightness_or_letter():
 # --- the figures of the course ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    """The figures that were shown, in order; none stays open."""
-    import matplotlib.pyplot as plt
-
-    seen = []
-    monkeypatch.setattr(plt, "show", lambda: (seen.append(plt.gcf()), plt.gcf().canvas.draw(), plt.close("all")))
-    return seen
-
-
 P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
-
-
-def heights(axis) -> list[float]:
-    return [round(b.get_height(), 6) for b in axis.patches]
 
 
 def test_overlap_parts_add_up_to_both_laws():

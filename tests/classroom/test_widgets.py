@@ -7,26 +7,9 @@ import torch
 
 import spec_lib as sl
 from spec_lib import plots, widgets
+from tests.helpers.tokenizers import Letters
 
 pytest.importorskip("ipywidgets")
-
-
-class Letters:
-    """A pair whose tokens are letters."""
-
-    def decode(self, tokens) -> str:
-        ids = tokens.flatten().tolist() if isinstance(tokens, torch.Tensor) else tokens
-        return "".join("<a b"[i] for i in ids)
-
-
-@pytest.fixture(scope="module")
-def made():
-    laws = torch.rand(2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 2
-    laws /= laws.sum(-1, keepdim=True)
-    ids = torch.tensor([[1, 2, 3]])
-    g = sl.speculative(sl.TableModel(laws[0]), sl.TableModel(laws[1]), ids, 40, gamma=3, generator=1, trace=True)
-    assert {r.origin for r in g.rounds} >= {"bonus", "resampled"}
-    return ids, g
 
 
 def bare(page: str) -> str:

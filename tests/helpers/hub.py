@@ -145,7 +145,8 @@ def write_models(folder: Path) -> dict[str, Path]:
     from safetensors.torch import save_file
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from tests.models.test_pairs import END, GPT2, byte_bpe, byte_tokens
+    from tests.helpers.tokenizers import END, byte_bpe, byte_tokens
+    from tests.models.test_pairs import GPT2
 
     merges = [("t", "h"), ("th", "e"), ("\u0120", "the")]
     tokens = [*byte_tokens(), *(a + b for a, b in merges)]

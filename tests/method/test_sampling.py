@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -444,3 +446,9 @@ def test_whole_takes_whole_numbers_only():
     for value in (3.0, "3", None, True, torch.tensor(True), torch.tensor(3.0), torch.tensor([1, 2]), [3]):
         assert as_int(value) is None
     assert Sampling(temperature=numpy.float32(0.5), top_k=numpy.int64(2), top_p=numpy.float64(0.5))
+
+
+def test_settings_of_any_real_type():
+    x = torch.tensor([1.0, 2.0, 4.0])
+    for half in (Fraction(1, 2), np.float32(0.5), np.float64(0.5)):
+        assert torch.equal(probabilities(x, Sampling(half, top_p=half)), probabilities(x, Sampling(0.5, top_p=0.5)))

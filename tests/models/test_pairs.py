@@ -16,37 +16,7 @@ from spec_lib import Pair, check_vocabulary, load_pair, setup_line
 from spec_lib.pairs import CLASS_PAIR, REVISIONS, TINY, check_choice
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.paths import ROOT
-
-END = "<|endoftext|>"
-
-
-def byte_tokens() -> list[str]:
-    """The 256 letters with which byte-level BPE writes bytes."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    return sorted(ByteLevel.alphabet())
-
-
-def byte_bpe(vocab: dict[str, int], merges: list[tuple[str, str]], specials: list[str]):
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    core = Tokenizer(models.BPE(vocab, merges))
-    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    core.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    return core
-
-
-def tokenizer_of(swap: tuple[int, int] | None = None, extra: int = 0, **specials):
-    """One token a byte, then END and other special tokens."""
-    from transformers import PreTrainedTokenizerFast
-
-    tokens = byte_tokens()
-    if swap:
-        i, j = swap
-        tokens[i], tokens[j] = tokens[j], tokens[i]
-    names = [END, "<|start|>", *[f"<|extra{i}|>" for i in range(extra)]]
-    core = byte_bpe({t: i for i, t in enumerate(tokens)}, [], names)
-    return PreTrainedTokenizerFast(tokenizer_object=core, **specials)
+from tests.helpers.tokenizers import END, byte_bpe, byte_tokens, tokenizer_of
 
 
 @pytest.fixture(scope="module")

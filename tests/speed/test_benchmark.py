@@ -12,9 +12,10 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from spec_lib import benchmark, checks, timing
+from spec_lib import benchmark, timing
 from spec_lib.benchmark import ARMS, DRAFT, TARGET, Setting, check, compare, recordings, rows, sweep, table
 from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Words
 
 GOOGLE = "speculative, google"
 
@@ -37,21 +38,6 @@ def clock(monkeypatch) -> Clock:
     fake = Clock()
     monkeypatch.setattr(timing, "perf_counter", fake)
     return fake
-
-
-class Words:
-    """A tokenizer of digits, enough for a pair."""
-
-    eos_token_id = bos_token_id = None
-
-    def __len__(self):
-        return 31
-
-    def __call__(self, text, **_):
-        return {"input_ids": [int(x) for x in text.split()]}
-
-    def decode(self, ids, **_):
-        return " ".join(map(str, ids))
 
 
 @pytest.fixture
@@ -580,22 +566,3 @@ def test_record_writes_one_file(quick, tmp_path, monkeypatch):
 
 
 # --- the ten claims, again ------------------------------------------------------------------------------------------
-
-
-def test_ten_question_marks_look_nothing_up(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(checks, "kept_answers", lambda folder=None: 1 / 0)
-    checks.ask_again("??????????", tmp_path)
-    out = capsys.readouterr().out
-    assert all(claim in out for claim in checks.CLAIMS) and "found" not in out
-
-
-def test_the_claims_are_asked_again_with_the_first_answers_beside(tmp_path, capsys):
-    checks.keep_answers("TF?TFFFFFF", tmp_path)
-    capsys.readouterr()
-    checks.ask_again("ffffffffft", tmp_path)
-    out = capsys.readouterr().out
-    assert "first T, now F, found F" in out and "first -, now F" in out and "first F, now T" in out
-    assert out.endswith("Right: 7 of 10 at first, 9 of 10 now.\n")
-    checks.ask_again("FFF", tmp_path)
-    assert "Write 10 letters" in capsys.readouterr().out
-    assert len(checks.SETTLED) == len(checks.CLAIMS)

@@ -11,7 +11,16 @@ import pytest
 import torch
 from conftest import tiny_gpt2
 
-from spec_lib import CachedModel, Sampling, Randomness, TableModel, autoregressive, draw, speculative, speculative_rounds
+from spec_lib import (
+    CachedModel,
+    Randomness,
+    Sampling,
+    TableModel,
+    autoregressive,
+    draw,
+    speculative,
+    speculative_rounds,
+)
 from spec_lib.records import CacheLengths
 from spec_lib.verification import RULES
 
@@ -78,7 +87,9 @@ def tables():
 
 def questions_of_rounds(tables, **options) -> tuple[list[list[str]], list]:
     """What the host asked in each round, and the rounds."""
-    rounds = speculative_rounds(*tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceRandomness(0), **options)
+    rounds = speculative_rounds(
+        *tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceRandomness(0), **options
+    )
     asked, out = [], []
     OnDevice.asked.clear()
     for done in rounds:

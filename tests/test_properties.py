@@ -21,8 +21,8 @@ from transformers import GPT2LMHeadModel
 
 from spec_lib import (
     CachedModel,
-    Sampling,
     Randomness,
+    Sampling,
     TableModel,
     autoregressive,
     probabilities,

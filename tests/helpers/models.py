@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import torch
 
 import spec_lib as sl
+from spec_lib.architectures import check_causal
 
 # ------------------------------------------------------------------------------------------------ transformers models
 
@@ -193,9 +194,17 @@ def fed_positions(*models: torch.nn.Module):
             hook.remove()
 
 
+def known(*models: torch.nn.Module) -> None:
+    """Have these models looked through now, so that the passes which this takes once are not counted later."""
+    for model in models:
+        with contextlib.suppress(ValueError):  # the test is about that refusal, then
+            check_causal(model)
+
+
 @contextlib.contextmanager
 def counted(*models: torch.nn.Module):
-    """The positions of each forward call of these models, in one list."""
+    """The positions of each forward call of these models, in one list; not those by which they are looked through."""
+    known(*models)
     calls: list[int] = []
     hooks = [
         m.register_forward_pre_hook(lambda module, args, kw: calls.append(kw["input_ids"].shape[1]), with_kwargs=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from spec_lib import Sampling, Randomness, draw, probabilities
+from spec_lib import Randomness, Sampling, draw, probabilities
 from spec_lib.numbers import as_int
 from spec_lib.sampling import as_randomness
 
@@ -415,8 +415,8 @@ def test_as_source_passes_a_scripted_source_through():
 
     script = Script()
     assert as_randomness(script, "cpu") is script
-    assert isinstance(as_randomness(3, "cpu"), Source)
-    assert isinstance(as_randomness(None, torch.device("cpu")), Source)
+    assert isinstance(as_randomness(3, "cpu"), Randomness)
+    assert isinstance(as_randomness(None, torch.device("cpu")), Randomness)
 
 
 @pytest.mark.parametrize("top_p", [5e-324, 1e-300, 1e-30, 1e-9])

@@ -53,12 +53,18 @@ def test_they_are_put_back_when_something_raises(mixed):
     before = flags(*mixed)
 
     def rule(p, q, drafted, uniforms):
-        assert not any(m.training for m in target.modules())
+        assert flags(*mixed) == before  # evaluation mode belongs to the pass, and the passes are over
         assert not torch.is_grad_enabled()
         raise KeyboardInterrupt
 
+    passes = []
+    watch = target.lm_head.register_forward_hook(
+        lambda *_: passes.append(any(m.training for m in target.modules()) or torch.is_grad_enabled())
+    )
     with pytest.raises(KeyboardInterrupt):
         speculative(target, draft, prompt(5), 12, rule=rule)
+    watch.remove()
+    assert len(passes) >= 2 and not any(passes)
     assert flags(*mixed) == before
     assert torch.is_grad_enabled()
 

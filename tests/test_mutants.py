@@ -79,7 +79,7 @@ class DraftSource:
 def drawn_from(change) -> Plant:
     """change(q, sampling): the law from which the draft really draws."""
 
-    def start(real, drafter, ids, settings, source):
+    def start(real, drafter, ids, settings, source, target):
         return real(drafter, ids, settings, DraftSource(source, lambda p: change(p, settings)))
 
     return around(drafting.ModelDrafter, "start", start)
@@ -265,7 +265,7 @@ MUTANTS = [
         rule(wrong.seed_in_the_loop),
         ("rule_distribution", "rule_references", "loop_distribution"),
     ),
-    Mutant("06b seeded anew at every draw", around(sampling.Source, "uniforms", constant_source), ("source",)),
+    Mutant("06b seeded anew at every draw", around(sampling.Randomness, "uniforms", constant_source), ("source",)),
     Mutant(
         "07a last accepted token redrawn, no bonus",
         rule(wrong.rule_of(finish=wrong.last_redrawn)),

@@ -40,4 +40,4 @@ def test_both_loops(notebook):
         fast, fed_cached = notebook["write_cached"](model, ids, 12, sampling, seed=4)
         assert slow.tolist() == fast.tolist()
         assert (fed, fed_cached) == (sum(5 + i for i in range(12)), 5 + 11)
-    assert fast.tolist() == sl.autoregressive(model, ids, 12, sl.Sampling(0)).ids.tolist()
+    assert fast.tolist() == sl.autoregressive(model, ids, 12, sampling=sl.Sampling(0)).ids.tolist()

@@ -27,6 +27,6 @@ def test_the_loop_without_caches_of_04(sampling):
     ids = torch.tensor([[3, 1, 4, 1, 5]])
     for new, gamma in ((0, 3), (1, 3), (2, 1), (5, 5), (24, 3)):
         models = (functions["scorer"](m, sampling) for m in (target, draft))
-        text, accepted = functions["write_speculatively"](*models, ids[0], new, gamma, sl.Source(4))
+        text, accepted = functions["write_speculatively"](*models, ids[0], new, gamma, sl.Randomness(4))
         g = sl.speculative(target, draft, ids, new, gamma=gamma, rule="deepmind", sampling=sampling, generator=4)
         assert text.tolist() == g.ids[0].tolist() and accepted == [r.accepted for r in g.rounds]

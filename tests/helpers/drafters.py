@@ -11,7 +11,7 @@ class Told:
     def __init__(self, guess):
         self.guess = guess
 
-    def start(self, ids, sampling, source):
+    def start(self, ids, sampling, randomness, target):
         self.text, self.asked = ids.tolist(), []
         return self
 
@@ -20,7 +20,7 @@ class Told:
         self.asked.append((k, self.drafted))
         return Draft(torch.tensor(self.drafted, dtype=torch.int64), None)
 
-    def accept(self, n, token):
+    def accept(self, n, token, tokens):
         self.text += [*self.drafted[:n], int(token)]
 
 
@@ -30,14 +30,14 @@ class Eager:
     def __init__(self, tokens: int, rows: int | None = None, vocab: int = 31):
         self.tokens, self.rows, self.vocab = tokens, rows, vocab
 
-    def start(self, ids, sampling, source):
+    def start(self, ids, sampling, randomness, target):
         return self
 
     def propose(self, k):
         q = None if self.rows is None else torch.full((self.rows, self.vocab), 1 / self.vocab)
         return Draft(torch.zeros(self.tokens, dtype=torch.int64), q)
 
-    def accept(self, n, token):
+    def accept(self, n, token, tokens):
         pass
 
 

@@ -152,7 +152,7 @@ def check_loop_filters() -> None:
 
 def check_source() -> None:
     """The stream of uniforms never stands still, and a text sampled with it has the toy's law [.5, .5]."""
-    source = sl.Source(0)
+    source = sl.Randomness(0)
     stream = torch.cat([source.uniforms(k, 0).clone() for k in (3, 1, 0, 5, 250, 300, 4)])
     assert len(stream.unique()) > 0.99 * len(stream) and stream.min() >= 0 and stream.max() < 1
     assert abs(stream.mean() - 0.5) < 5 * math.sqrt(1 / 12 / len(stream))
@@ -179,7 +179,7 @@ def check_one_seed_one_text() -> None:
 def check_positions() -> None:
     """A source is told the place in the text of every token and uniform."""
 
-    class Places(sl.Source):
+    class Places(sl.Randomness):
         asked: list = []  # noqa: RUF012
 
         def draw(self, p, position):

@@ -135,7 +135,7 @@ def test_a_prompt_in_one_dimension_or_in_two(pair):
     for ids in (prompt(5), prompt(5)[0], prompt(5).int(), prompt(5).tolist(), prompt(5)[0].tolist()):
         for g in (
             speculative(*pair, ids, 8, sampling=GREEDY),
-            autoregressive(pair[0], ids, 8, GREEDY),
+            autoregressive(pair[0], ids, 8, sampling=GREEDY),
         ):
             assert g.tokens.tolist() == text
             assert g.ids.shape == (1, 13)
@@ -224,7 +224,7 @@ def test_left_padding_with_its_mask_changes_nothing(padded, pair, rule):
         for m in (mask, mask.bool(), mask.float(), mask[0], mask.tolist()):
             g = speculative(target, draft, left, 12, rule=rule, sampling=GREEDY, attention_mask=m)
             assert g.tokens.tolist() == text
-        assert autoregressive(target, left, 12, GREEDY, attention_mask=mask).tokens.tolist() == text
+        assert autoregressive(target, left, 12, sampling=GREEDY, attention_mask=mask).tokens.tolist() == text
         full = torch.ones_like(ids)
         assert speculative(target, draft, ids, 12, sampling=GREEDY, attention_mask=full).tokens.tolist() == text
         a, b = (

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spec_lib import CachedModel, TableModel
-from spec_lib.cache import as_scored
+from spec_lib.cache import as_model
 from tests.helpers.loops import one_sentence
 from tests.helpers.models import prompt, tiny_gpt2, tiny_of
 
@@ -119,10 +119,10 @@ def test_two_caches_of_one_model_do_not_meet(model):
 
 
 def test_as_scored_starts_empty(model):
-    assert as_scored(model).length == 0
+    assert as_model(model).length == 0
     table = TableModel(torch.eye(4))
     table.feed(torch.tensor([1, 2]))
-    fresh = as_scored(table)
+    fresh = as_model(table)
     assert fresh is not table
     assert (fresh.length, fresh.fed, table.length) == (0, 0, 2)
 

@@ -54,7 +54,7 @@ def test_both_rules_are_plain_greedy(pair, rule):
 
 def test_autoregressive_is_plain_greedy(pair):
     for length in range(1, 41, 3):
-        g = autoregressive(pair[0], prompt(length), 8, GREEDY)
+        g = autoregressive(pair[0], prompt(length), 8, sampling=GREEDY)
         assert len(g.tokens) == 8
         assert is_greedy(pair[0], prompt(length), g.tokens)
         assert g.rounds == []
@@ -79,7 +79,7 @@ def test_a_tie_at_temperature_0_is_one_token_and_not_a_coin():
     """
     rows = torch.tensor([[0.4, 0.4, 0.2], [0.1, 0.45, 0.45], [0.3, 0.3, 0.4]])
     target, draft = TableModel(rows), TableModel(rows.flip(0))
-    texts = {tuple(autoregressive(target, [0], 9, GREEDY, generator=s).tokens.tolist()) for s in range(4)}
+    texts = {tuple(autoregressive(target, [0], 9, sampling=GREEDY, generator=s).tokens.tolist()) for s in range(4)}
     for seed, rule, own in itertools.product(range(4), ("google", "deepmind"), (None, Sampling(), Sampling(1e-10))):
         options = {"rule": rule, "sampling": GREEDY, "draft_sampling": own, "generator": seed}
         texts.add(tuple(speculative(target, draft, [0], 9, **options).tokens.tolist()))
@@ -103,7 +103,7 @@ def test_a_tie_of_two_rows_is_near_enough():
         target.lm_head.weight[16:31] = target.lm_head.weight[:15]
     draft = blurred(target, 0.03)
     for write in (
-        lambda ids: autoregressive(target, ids, 30, GREEDY),
+        lambda ids: autoregressive(target, ids, 30, sampling=GREEDY),
         lambda ids: speculative(target, draft, ids, 30, sampling=GREEDY),
         lambda ids: speculative(target, draft, ids, 30, sampling=GREEDY, rule="deepmind"),
     ):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import Draft, ModelDrafter, Sampling, Source, TableModel, autoregressive, speculative, speculative_rounds
+from spec_lib import Draft, ModelDrafter, Sampling, Randomness, TableModel, autoregressive, speculative, speculative_rounds
 from tests.helpers.distributions import loop_texts, plain_texts, random_table
 from tests.helpers.drafters import Eager, Told
 from tests.helpers.loops import GREEDY, RULES, one_sentence
@@ -62,13 +62,13 @@ def test_a_wider_model_drafter_without_a_width_is_fitted(pair):
 
 def test_distributions_wider_than_the_targets_are_refused(pair):
     class Wide:
-        def start(self, ids, sampling, source):
+        def start(self, ids, sampling, randomness, target):
             return self
 
         def propose(self, k):
             return Draft(torch.zeros(k, dtype=torch.int64), torch.full((k, 40), 1 / 40))
 
-        def accept(self, n, token):
+        def accept(self, n, token, tokens):
             pass
 
     with pytest.raises(ValueError, match="40 tokens and the target's 31"):
@@ -99,7 +99,7 @@ def test_tracing_is_no_work(pair, budget):
 @torch.no_grad()
 def test_looking_ahead_leaves_the_session_as_it_was(pair):
     def proposed():
-        session = ModelDrafter(pair[1], 31).start(prompt(4)[0], Sampling(), Source(1))
+        session = ModelDrafter(pair[1], 31).start(prompt(4)[0], Sampling(), Randomness(1))
         session.propose(3)
         return session
 
@@ -120,7 +120,7 @@ def test_a_drafter_of_ones_own_that_is_certain_or_silent(pair):
     """The drafter protocol: distributions of None are one-hot, fewer tokens than asked for are fine."""
 
     class Parrot:
-        def start(self, ids, sampling, source):
+        def start(self, ids, sampling, randomness, target):
             self.asked, self.told = [], []
             return self
 
@@ -128,7 +128,7 @@ def test_a_drafter_of_ones_own_that_is_certain_or_silent(pair):
             self.asked.append(k)
             return Draft(torch.tensor([4, 8, 15][: min(k, len(self.asked) % 4)], dtype=torch.int64), None)
 
-        def accept(self, n, token):
+        def accept(self, n, token, tokens):
             self.told.append((n, int(token)))
 
     parrot = Parrot()
@@ -162,7 +162,7 @@ def test_drafts_out_of_the_text_itself(pair):
         eos = plain_greedy(pair[0], ids, 20)[12] if ends else None
         options = {"gamma": 2, "sampling": GREEDY, "eos_token_id": eos}
         g = speculative(pair[0], told, ids, 20, **options)
-        assert g.tokens.tolist() == autoregressive(pair[0], ids, 20, GREEDY, eos_token_id=eos).tokens.tolist()
+        assert g.tokens.tolist() == autoregressive(pair[0], ids, 20, sampling=GREEDY, eos_token_id=eos).tokens.tolist()
         assert told.text == g.ids[0].tolist()
         for (k, drafted), r in zip(told.asked, g.rounds, strict=True):
             assert r.drafted.tolist() == drafted and len(drafted) <= k <= 2
@@ -180,13 +180,13 @@ def test_a_certain_draft_is_exact():
     rows = random_table(3, seed=4)
 
     class Always:
-        def start(self, ids, sampling, source):
+        def start(self, ids, sampling, randomness, target):
             return self
 
         def propose(self, k):
             return Draft(torch.ones(k, dtype=torch.int64), None)
 
-        def accept(self, n, token):
+        def accept(self, n, token, tokens):
             pass
 
     got = loop_texts(TableModel(rows), Always(), first=0, budget=4, gamma=2)

@@ -24,7 +24,7 @@ def test_budgets_are_exact(pair, rule, gamma):
         assert g.ids.tolist() == [ids[0].tolist() + text[:budget]]
         assert g.stop_reason == "length"
         assert all(len(r.drafted) <= gamma for r in g.rounds)
-        plain = autoregressive(target, ids, budget, GREEDY)
+        plain = autoregressive(target, ids, budget, sampling=GREEDY)
         assert plain.tokens.tolist() == text[:budget]
         assert plain.ids.tolist() == g.ids.tolist()
         assert (plain.tokens.dtype, plain.stop_reason) == (torch.int64, "length")
@@ -59,7 +59,7 @@ def test_nothing_comes_after_eos_wherever_it_falls(pair, own):
     ids = next(ids for seed in range(50) if len(ends(plain_greedy(target, ids := prompt(6, seed=seed), 10))) >= 7)
     text = plain_greedy(target, ids, 10)
     unused = next(t for t in range(31) if t not in text)
-    plains = {e: autoregressive(target, ids, 10, GREEDY, eos_token_id=e) for _, e in ends(text)}
+    plains = {e: autoregressive(target, ids, 10, sampling=GREEDY, eos_token_id=e) for _, e in ends(text)}
     inside = set()
     for gamma in range(1, 9) if own else (1, 3, 5):
         for where, eos in ends(text):
@@ -133,7 +133,7 @@ def test_eos_just_beyond_the_budget_is_not_reached(pair):
                 assert eos not in g.tokens
                 g = speculative(target, d, ids, where + 1, gamma=gamma, sampling=GREEDY, eos_token_id=eos)
                 assert (len(g.tokens), g.stop_reason) == (where + 1, "eos")
-        assert autoregressive(target, ids, where, GREEDY, eos_token_id=eos).stop_reason == "length"
+        assert autoregressive(target, ids, where, sampling=GREEDY, eos_token_id=eos).stop_reason == "length"
 
 
 def test_eos_while_sampling(pair):
@@ -171,7 +171,7 @@ def test_the_last_rounds_stay_inside_both_contexts(gamma):
             for rule in RULES:
                 g = speculative(target, draft, ids, budget, gamma=gamma, rule=rule, sampling=GREEDY)
                 assert g.tokens.tolist() == text[:budget]
-        assert autoregressive(target, ids, 5, GREEDY).tokens.tolist() == text
+        assert autoregressive(target, ids, 5, sampling=GREEDY).tokens.tolist() == text
         for call in CALLS.values():
             with counted(target, draft) as calls, pytest.raises(ValueError) as error:
                 call(target, draft, ids, 6, sampling=GREEDY)

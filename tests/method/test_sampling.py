@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from spec_lib import Sampling, Source, draw, probabilities
+from spec_lib import Sampling, Randomness, draw, probabilities
 from spec_lib.numbers import as_int
-from spec_lib.sampling import as_source
+from spec_lib.sampling import as_randomness
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0])
 LARGEST = 1 - 2.0**-24  # the largest float32 that torch.rand can return
@@ -321,7 +321,7 @@ def test_a_cpu_and_a_gpu_take_the_same_token(monkeypatch):
 
 def test_draws_agree_with_the_distribution():
     p = torch.tensor([0.02, 0.5, 0.0, 0.18, 0.3])
-    source, n = Source(11), 20_000
+    source, n = Randomness(11), 20_000
     u = torch.cat([source.uniforms(100, 0) for _ in range(n // 100)])
     counts = torch.bincount(torch.cat([draw(p, x) for x in u]), minlength=5)
     assert counts[2] == 0
@@ -345,29 +345,29 @@ def test_draw_from_nan_gives_a_token_of_the_vocabulary():
 # --- where the randomness comes from ---------------------------------------------------------------
 
 
-def numbers(source: Source, pattern=(1, 4, 4, 1, 300, 7)) -> list[float]:
+def numbers(source: Randomness, pattern=(1, 4, 4, 1, 300, 7)) -> list[float]:
     return torch.cat([source.uniforms(k, 0) for k in pattern]).tolist()
 
 
 def test_a_seed_gives_the_same_stream_each_time():
-    assert numbers(Source(5)) == numbers(Source(5))
-    assert numbers(Source(5)) != numbers(Source(6))
-    assert numbers(Source(5)) == numbers(Source(torch.Generator().manual_seed(5)))
+    assert numbers(Randomness(5)) == numbers(Randomness(5))
+    assert numbers(Randomness(5)) != numbers(Randomness(6))
+    assert numbers(Randomness(5)) == numbers(Randomness(torch.Generator().manual_seed(5)))
 
 
 def test_seed_zero_is_a_seed():
     torch.manual_seed(1)
-    first = numbers(Source(0))
+    first = numbers(Randomness(0))
     torch.manual_seed(2)
-    assert numbers(Source(0)) == first
-    assert first == numbers(Source(torch.Generator().manual_seed(0)))
+    assert numbers(Randomness(0)) == first
+    assert first == numbers(Randomness(torch.Generator().manual_seed(0)))
 
 
 @pytest.mark.parametrize("generator", [0, 7, torch.Generator().manual_seed(1)])
 def test_a_seed_leaves_the_global_random_state_untouched(generator):
     torch.manual_seed(123)
     before = torch.get_rng_state()
-    source = Source(generator)
+    source = Randomness(generator)
     numbers(source)
     source.draw(torch.tensor([0.5, 0.5]), 0)
     assert torch.equal(torch.get_rng_state(), before)
@@ -375,14 +375,14 @@ def test_a_seed_leaves_the_global_random_state_untouched(generator):
 
 def test_without_a_seed_the_global_generator_decides():
     torch.manual_seed(4)
-    first = numbers(Source(None))
-    assert numbers(Source(None)) != first
+    first = numbers(Randomness(None))
+    assert numbers(Randomness(None)) != first
     torch.manual_seed(4)
-    assert numbers(Source()) == first
+    assert numbers(Randomness()) == first
 
 
 def test_uniforms_are_not_handed_out_twice_and_lie_in_range():
-    source = Source(0)
+    source = Randomness(0)
     parts = [source.uniforms(k, 0) for k in [3, 0, 1, 5] * 60]
     assert [len(p) for p in parts] == [3, 0, 1, 5] * 60
     assert all(p.dtype == torch.float32 for p in parts)
@@ -394,7 +394,7 @@ def test_uniforms_are_not_handed_out_twice_and_lie_in_range():
 
 def test_draws_and_uniforms_share_one_stream():
     p = torch.full((10,), 0.1)
-    a, b = Source(9), Source(9)
+    a, b = Randomness(9), Randomness(9)
     u = a.uniforms(6, 0)
     expected = [int(draw(p, x)) for x in u]
     assert [int(b.draw(p, i)) for i in range(6)] == expected
@@ -403,7 +403,7 @@ def test_draws_and_uniforms_share_one_stream():
 @pytest.mark.parametrize("bad", [True, "7", 1.5, object()])
 def test_a_bad_generator_is_refused(bad):
     with pytest.raises(ValueError, match="generator must be"):
-        Source(bad)
+        Randomness(bad)
 
 
 def test_as_source_passes_a_scripted_source_through():
@@ -415,9 +415,9 @@ def test_as_source_passes_a_scripted_source_through():
             return torch.zeros(k)
 
     script = Script()
-    assert as_source(script, "cpu") is script
-    assert isinstance(as_source(3, "cpu"), Source)
-    assert isinstance(as_source(None, torch.device("cpu")), Source)
+    assert as_randomness(script, "cpu") is script
+    assert isinstance(as_randomness(3, "cpu"), Source)
+    assert isinstance(as_randomness(None, torch.device("cpu")), Source)
 
 
 @pytest.mark.parametrize("top_p", [5e-324, 1e-300, 1e-30, 1e-9])

@@ -38,7 +38,7 @@ def test_training_mode_and_gradients_are_put_back(mixed):
     quiet = copy.deepcopy(target).eval()
     before, text = flags(*mixed), plain_greedy(quiet, prompt(5), 12)
     for g in (
-        autoregressive(target, prompt(5), 12, GREEDY),
+        autoregressive(target, prompt(5), 12, sampling=GREEDY),
         speculative(target, draft, prompt(5), 12, sampling=GREEDY),
         speculative(target, target, prompt(5), 12, sampling=GREEDY),
     ):
@@ -116,7 +116,7 @@ def test_a_scored_model_is_as_good_as_its_model(mixed):
     text = plain_greedy(quiet, prompt(5), 12)
     before = flags(*mixed)
     scored = [CachedModel(m) for m in mixed]
-    assert autoregressive(scored[0], prompt(5), 12, GREEDY).tokens.tolist() == text
+    assert autoregressive(scored[0], prompt(5), 12, sampling=GREEDY).tokens.tolist() == text
     for _ in range(2):  # used again, it starts empty
         assert speculative(*scored, prompt(5), 12, sampling=GREEDY).tokens.tolist() == text
     assert flags(*mixed) == before

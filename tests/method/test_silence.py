@@ -30,7 +30,7 @@ SCRIPT = """
         target, draft = tiny_gpt2(0, layers=2, **config), tiny_gpt2(1, **config)
         ids = torch.tensor([[7, 8, 9, 5]])  # ends with what the second configuration calls padding
         for sampling in (sl.Sampling(0), sl.Sampling(0.8, 5, 0.9)):
-            sl.autoregressive(target, ids, 8, sampling, generator=0)
+            sl.autoregressive(target, ids, 8, sampling=sampling, generator=0)
             for rule in ("google", "deepmind"):
                 g = sl.speculative(target, draft, ids, 8, rule=rule, sampling=sampling, generator=0, trace=True)
                 assert len(g.tokens) == 8
@@ -39,7 +39,7 @@ SCRIPT = """
     special = {"pad_token_id": 9, "bos_token_id": 1, "eos_token_id": 2}
     llama = LlamaForCausalLM(LlamaConfig(vocab_size=97, **sizes, **special)).eval()
     for sampling in (sl.Sampling(0), sl.Sampling(0.8, 5, 0.9)):
-        sl.autoregressive(llama, [7, 8, 9], 6, sampling, generator=0)
+        sl.autoregressive(llama, [7, 8, 9], 6, sampling=sampling, generator=0)
         sl.speculative(llama, llama, [7, 8, 9], 6, sampling=sampling, generator=0, trace=True)
     pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Words(), prompts={"one": "1 2 3"})
     for temperature in (0.0, 0.7):

@@ -15,7 +15,7 @@ def test_other_families_are_plain_greedy(family):
     ids = 4 + prompt(9, 90)
     text = plain_greedy(target, ids, 16)
     assert len(set(text)) > 1
-    assert autoregressive(target, ids, 16, GREEDY).tokens.tolist() == text
+    assert autoregressive(target, ids, 16, sampling=GREEDY).tokens.tolist() == text
     for rule in RULES:
         g = speculative(target, draft, ids, 16, gamma=3, rule=rule, sampling=GREEDY)
         assert g.tokens.tolist() == text
@@ -33,7 +33,7 @@ def test_no_family_needs_code_of_its_own(family):
     target, ids = tiny_of(family), 4 + prompt(9, 90)
     text, origins = plain_greedy(target, ids, 14), set()
     assert len(set(text)) > 1
-    assert autoregressive(target, ids, 14, GREEDY).tokens.tolist() == text
+    assert autoregressive(target, ids, 14, sampling=GREEDY).tokens.tolist() == text
     for rule, noise in (("google", 0.02), ("deepmind", 0.1)):
         g = speculative(target, blurred(target, noise), ids, 14, gamma=3, rule=rule, sampling=GREEDY)
         assert g.tokens.tolist() == text
@@ -63,4 +63,4 @@ def test_one_tokenizer_whose_tables_are_padded_to_different_widths(family, targe
             assert r.q.shape == (len(r.drafted), target_width)
             torch.testing.assert_close(r.q.sum(-1), torch.ones(len(r.drafted)))
         if sampling == GREEDY:
-            assert g.tokens.tolist() == text == autoregressive(target, ids, 14, GREEDY).tokens.tolist()
+            assert g.tokens.tolist() == text == autoregressive(target, ids, 14, sampling=GREEDY).tokens.tolist()

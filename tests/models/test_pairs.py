@@ -514,7 +514,7 @@ TINY_SCRIPT = """
     for prompt in pair.prompts.values():
         ids = pair.encode(prompt)
         assert 0 < ids.shape[1] < 64 and pair.decode(ids) == prompt
-    plain = sl.autoregressive(pair.target, ids, 12, sl.Sampling(0))
+    plain = sl.autoregressive(pair.target, ids, 12, sampling=sl.Sampling(0))
     g = sl.speculative(pair.target, pair.draft, ids, 12, sampling=sl.Sampling(0))
     assert g.tokens.tolist() == plain.tokens.tolist()
     assert torch.get_num_threads() == 2

@@ -132,7 +132,7 @@ def passes_cost(monkeypatch, clock):
         return draw(self, *arguments)
 
     monkeypatch.setattr(cache.CachedModel, "feed", priced_feed)
-    monkeypatch.setattr(sampling.Source, "draw", priced_draw)
+    monkeypatch.setattr(sampling.Randomness, "draw", priced_draw)
 
 
 def test_the_bill_lists_prompt_passes_and_the_rest(pair, passes_cost):

@@ -59,7 +59,7 @@ def test_pass_seconds(notebook, machine, where):
     found = pass_seconds(model, [1, 4, 2], context=8, runs=3)
     assert found == {n: [pytest.approx(20.0 + n)] * 3 for n in (1, 4, 2)}
     turns = [1, 4, 2, 4, 2, 1, 2, 1, 4, 1, 4, 2]  # the order rotates
-    assert machine.passes[-12:] == turns and sum(machine.passes[:-12]) == 8  # behind the context
+    assert machine.passes[-12:] == turns and sum(machine.passes[:-12]) == 8  # after the context
 
 
 @pytest.mark.parametrize("where", ["notebook", "module"])

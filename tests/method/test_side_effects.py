@@ -207,9 +207,9 @@ def test_one_scored_model_in_both_places(pair):
 
 
 def test_one_scored_model_cannot_be_target_and_draft_on_one_cache():
-    laws = torch.tensor([[0.5, 0.5], [0.25, 0.75]])
-    one = Bare(laws)
+    rows = torch.tensor([[0.5, 0.5], [0.25, 0.75]])
+    one = Bare(rows)
     with pytest.raises(ValueError) as error:
         speculative(one, one, torch.tensor([[0, 1]]), 5)
     one_sentence(error, "fresh")
-    assert len(speculative(one, Bare(laws), torch.tensor([[0, 1]]), 5).tokens) == 5
+    assert len(speculative(one, Bare(rows), torch.tensor([[0, 1]]), 5).tokens) == 5

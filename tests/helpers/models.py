@@ -110,17 +110,17 @@ def remembering(model):
         cache = kwargs.get("cache", kwargs.get("past_key_values"))
         if cache is None:
             return forward(*args, **kwargs)
-        filled = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
-        held = tuple(t.numpy().tobytes() for layer in filled for t in (layer.keys, layer.values))
-        key = (tuple(kwargs["input_ids"][0].tolist()), kwargs.get("logits_to_keep"), held)
+        layers = cache.layers
+        before = [t for layer in layers if getattr(layer, "keys", None) is not None for t in (layer.keys, layer.values)]
+        key = (*kwargs["input_ids"][0].tolist(), kwargs.get("logits_to_keep"), *(t.numpy().tobytes() for t in before))
         if key in known:
             logits, added = known[key]
             for i, (keys, values) in enumerate(added):
                 cache.update(keys, values, i)
         else:
-            before = cache.get_seq_length()
+            length = cache.get_seq_length()
             logits = forward(*args, **kwargs).logits
-            added = [(x.keys[..., before:, :].clone(), x.values[..., before:, :].clone()) for x in cache.layers]
+            added = [(x.keys[..., length:, :].clone(), x.values[..., length:, :].clone()) for x in layers]
             known[key] = logits, added
         return SimpleNamespace(logits=logits)
 

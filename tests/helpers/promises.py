@@ -39,12 +39,8 @@ def check_rule_distribution(sizes=((2, 1), (3, 2), (2, 3)), seeds=(0, 1, 2), sta
 def first_token(rule, p: list[float], q: list[float], drawn: list[float] | None = None) -> tuple[float, list[float]]:
     """(probability that the drafted token stays, law of the first token) for gamma 1 and laws without a context."""
     rows = [torch.tensor(x, dtype=torch.float64).repeat(len(p), 1) for x in (p, q, drawn or q)]
-    law = exact.rule_distribution(rule, rows[0], rows[1], 0, 1, drawn=rows[2]).sum(1)
-    stay = 0.0
-    for x in range(len(p)):
-        for v in exact.verdicts(rule, rows[0][:2], rows[1][:1], torch.tensor([x])):
-            stay += rows[2][0, x].item() * v.weight * (v.n == 1)
-    return stay, law.tolist()
+    options = (rule, rows[0], rows[1], 0, 1, rows[2])
+    return exact.mean_accepted(*options), exact.rule_distribution(*options).sum(1).tolist()
 
 
 def close(a, b, by: float = 1e-12) -> bool:

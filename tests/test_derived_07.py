@@ -11,12 +11,12 @@ from statistics import NormalDist
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import exact
 import pytest
 import torch
-import wrong_rules
 
 import spec_lib as sl
+from tests.helpers import enumeration as exact
+from tests.helpers import wrong_rules
 
 NOTEBOOK = Path(__file__).parent.parent / "notebooks" / "07_is_it_exact.ipynb"
 IMPORTS = {

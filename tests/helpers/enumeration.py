@@ -67,16 +67,21 @@ class _Asked:
 Box = tuple[tuple[int, int], ...]  # of each uniform, the first grid point that is inside and the first that is not
 
 
-def verdicts(rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor) -> list[Verdict]:
+def verdicts(rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, found=None) -> list[Verdict]:
     """Everything that `rule` can answer to these distributions and drafted tokens, each with its exact probability.
 
     The cube of the uniforms is cut into boxes on which the answer is constant.  A rule that has `cuts(p, q, drafted)`,
     one list of thresholds for each uniform, is asked between them; of any other the thresholds are found (`_boxes`).
     In each box a random point is asked too: a rule for which the boxes are not fine enough fails here, loudly.
+    found: thresholds of similar cases, a list for each uniform, to be tried first and added to.
     """
     ask, k = _Asked(rule, p, q, drafted), len(drafted)
     cuts = getattr(rule, "cuts", None)
-    boxes = _boxes(ask, k, _guesses(p, q, drafted)) if cuts is None else _cells(cuts(p, q, drafted), k)
+    boxes = (
+        _boxes(ask, k, _guesses(p, q, drafted), found or [[] for _ in range(k)])
+        if cuts is None
+        else _cells(cuts(p, q, drafted), k)
+    )
     probes = random.Random(p.numpy().tobytes() + q.numpy().tobytes())  # others for each case, the same in every run
     for box in boxes:
         # Thresholds that were found are right to the last bit, those that a rule brings up to rounding.
@@ -93,7 +98,7 @@ def verdicts(rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor) -> l
 ROUNDING = 2**10  # in units of 1 / GRID, about 1e-13
 
 
-def _boxes(ask: _Asked, k: int, guesses: list[list[int]]) -> Iterator[Box]:
+def _boxes(ask: _Asked, k: int, guesses: list[list[int]], found: list[list[int]]) -> Iterator[Box]:
     """The boxes of a rule whose number of accepted tokens is monotone in each uniform.
 
     Such a number is constant on a box if it is the same at the lowest and at the highest corner.  Where the answers at
@@ -117,12 +122,13 @@ def _boxes(ask: _Asked, k: int, guesses: list[list[int]]) -> Iterator[Box]:
         def differs(u: int, i=i, lowest=lowest, highest=highest, first=first) -> bool:
             return ask((*highest[:i], u, *lowest[i + 1 :])) != first
 
-        cut = _first(differs, *box[i], guesses[i])
-        guesses[i].append(cut)
+        cut = _first(differs, *box[i], guesses[i] + found[i])
+        if cut not in guesses[i] and cut not in found[i]:
+            found[i].append(cut)
         open_ += [(*box[:i], part, *box[i + 1 :]) for part in ((cut, box[i][1]), (box[i][0], cut))]
 
 
-MOST_CUTS = 500
+MOST_CUTS = 200
 
 
 def _first(differs: Callable[[int], bool], low: int, high: int, guesses: list[int]) -> int:
@@ -175,8 +181,8 @@ def _complain(ask: _Asked, inside: tuple[int, ...], probe: tuple[int, ...]) -> N
             "named by its cuts(p, q, drafted): name them all, one list for each uniform."
             if hasattr(ask.rule, "cuts")
             else "found, since its count is not monotone in each uniform, or a threshold slides with another uniform, "
-            "or it draws random numbers of its own: if it has thresholds, give it an attribute cuts(p, q, drafted) that "
-            "returns them, one list for each uniform."
+            "or it draws random numbers of its own: if it has thresholds, give it an attribute cuts(p, q, drafted), "
+            "which returns them, one list for each uniform."
         )
     )
 
@@ -236,12 +242,12 @@ def outcomes(
     target, draft: (size, size) next-token distributions after each token.  drawn: those that the drafted tokens
     really come from, where a wrong sampler verifies them by others.
     """
-    drawn = draft if drawn is None else drawn
+    drawn, found = draft if drawn is None else drawn, [[] for _ in range(gamma)]
     for tokens in itertools.product(range(target.shape[0]), repeat=gamma):
         seen = torch.tensor([start, *tokens])
         weight = math.prod(drawn[seen[i], x].item() for i, x in enumerate(tokens))
         if weight > 0:
-            for v in verdicts(rule, target[seen], draft[seen[:-1]], seen[1:]):
+            for v in verdicts(rule, target[seen], draft[seen[:-1]], seen[1:], found):
                 yield Outcome(tokens, v, weight * v.weight)
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-
 from spec_lib.verification import residual
 
 
 def block_rule(
     clip=lambda w: min(1.0, w),
+    use=lambda w: w,
     threshold=lambda w, rest: rest / (rest + 1 - w) if rest + 1 - w > 0 else 1.0,
     left=lambda w, p, q: (w * p - q).clamp(min=0),
     accepted=lambda passes: max((i for i, passed in enumerate(passes, 1) if passed), default=0),
 ):
-    """Block verification (Sun et al. 2024, 2403.10444, Algorithm 2) from its four parts; exact as it stands.
+    """Block verification (Sun et al. 2024, 2403.10444, Algorithm 2) from its parts; exact as it stands.
 
     With w_0 = 1, w_i = clip(w_{i-1} p_i(x_i) / q_i(x_i)) and the rest Z_i = sum max(0, w_i p_{i+1} - q_{i+1}),
     position i passes if its uniform is below h_i = Z_i / (Z_i + 1 - w_i), the last one below h_k = w_k.  The *last*
@@ -24,6 +23,7 @@ def block_rule(
         k, w = len(drafted), [1.0]
         for i, x in enumerate(drafted.tolist()):
             w.append(clip(w[-1] * float(p[i, x]) / float(q[i, x])))
+        w = [use(x) for x in w]
         below = [threshold(w[i], float((w[i] * p[i] - q[i]).clamp(min=0).sum())) for i in range(1, k)] + w[k:]
         n = accepted([u < h for u, h in zip(uniforms.tolist(), below, strict=True)]) if k else 0
         if n == k:
@@ -51,7 +51,6 @@ def _cuts_of_turned(p, q, drafted) -> list[list[float]]:
 
 
 turned.cuts = _cuts_of_turned
-
 
 
 def leaning(p, q, drafted, uniforms):

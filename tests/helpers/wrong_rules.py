@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from spec_lib.verification import residual, verify_google
+from tests.helpers.right_rules import block, block_rule
 
 
 def rule_of(
@@ -116,3 +117,26 @@ def accept_inverted(p, q, x, u):
 def bonus_of_row_before(p, q, drafted):
     """Row 10: the bonus from the last drafted token's own law, not from the one behind it."""
     return len(drafted), p[max(len(drafted) - 1, 0)]
+
+
+# --- block verification, wrong in one way each
+
+block_first_failure = block_rule(accepted=lambda passes: next((i for i, p in enumerate(passes) if not p), len(passes)))
+block_residual_of_p = block_rule(left=lambda w, p, q: (p - q).clamp(min=0))
+block_threshold_w = block_rule(threshold=lambda w, rest: w)
+block_clipped_late = block_rule(clip=lambda w: w, use=lambda w: min(1.0, w))
+
+
+def block_one_uniform(p, q, drafted, uniforms):
+    """One uniform for all positions."""
+    return block(p, q, drafted, uniforms[:1].expand(len(drafted)))
+
+
+def product_of_uniforms(p, q, drafted, uniforms):
+    """The last position whose product of ratios is at least the product of its uniforms; then the usual residual.
+
+    An engine shipped this as block verification.  It accepts more than any exact rule can.
+    """
+    ratios = (p[:-1].gather(1, drafted[:, None]) / q.gather(1, drafted[:, None])).squeeze(1).clamp(max=1).cumprod(0)
+    passes = (uniforms.cumprod(0) <= ratios).tolist()
+    return _keep(max((i for i, passed in enumerate(passes, 1) if passed), default=0), p, q)

@@ -4,16 +4,16 @@ There need not be a GPU here.  `OnDevice` marks every tensor that would live on 
 operation, and counts each time that Python asks such a tensor for a value: on a GPU the host would wait there.
 """
 
-import contextlib
 import warnings
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 from spec_lib import CachedModel, Sampling, Source, TableModel, autoregressive, draw, speculative, speculative_rounds
 from spec_lib.decoding import CacheLengths
 from spec_lib.verification import RULES
+from tests.helpers.models import fed_positions as positions
+from tests.helpers.models import tiny_gpt2
 
 ASKS = {"item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "equal", "allclose", "is_nonzero"}
 ASKS |= {"__bool__", "__int__", "__float__", "__index__", "argwhere"}
@@ -173,21 +173,6 @@ def test_on_a_gpu_google_waits_once_a_round():
 
 
 # --- what is fed to the models ----------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def positions(*models):
-    """The positions of each forward call, one list a model."""
-    calls = [[] for _ in models]
-    hooks = [
-        m.register_forward_pre_hook(lambda module, args, kw, c=c: c.append(kw["input_ids"].shape[1]), with_kwargs=True)
-        for m, c in zip(models, calls, strict=True)
-    ]
-    try:
-        yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @pytest.fixture(scope="module")

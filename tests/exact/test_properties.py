@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
@@ -34,6 +33,7 @@ from spec_lib import (
     verify_google,
 )
 from spec_lib.sampling import draw
+from tests.helpers.models import tiny_gpt2
 
 GREEDY = Sampling(temperature=0)
 RULES = ("google", "deepmind")

@@ -126,7 +126,7 @@ def load(args: argparse.Namespace, draft: str | None = None):
 
 
 def generate(args: argparse.Namespace) -> int:
-    from . import Sampling, Source, speculative_rounds, summarize
+    from . import Randomness, Sampling, speculative_rounds, summarize
     from .plots import MEANING, SHAPE, ansi_text, origins, pieces, visible
 
     # Everything that can be judged without a model is judged before one is loaded.
@@ -135,7 +135,7 @@ def generate(args: argparse.Namespace) -> int:
         raise ValueError(f"--gamma must be at least 1, got {args.gamma}")
     if args.max_new_tokens < 1:
         raise ValueError(f"--max-new-tokens must be at least 1, got {args.max_new_tokens}")
-    Source(args.seed)
+    Randomness(args.seed)
     check_pair(args)
     pair = load(args)
     ids = pair.encode(args.prompt)
@@ -193,7 +193,7 @@ def compare(pair, ids, new: int, sampling, gamma: int, rule: str, runs: int = 5)
 
     plain, fast = [], []
     for seed in range(runs + 1):
-        plain.append(seconds(lambda: autoregressive(pair.target, ids, new, sampling, generator=seed)))  # noqa: B023
+        plain.append(seconds(lambda: autoregressive(pair.target, ids, new, sampling=sampling, generator=seed)))  # noqa: B023
         fast.append(
             seconds(
                 lambda: speculative(

@@ -20,10 +20,11 @@ from statistics import mean, median, stdev
 
 import torch
 
-from .cache import as_scored
-from .decoding import autoregressive, speculative, summarize
+from .cache import as_model
+from .decoding import autoregressive, speculative
 from .numbers import at_least_one
 from .pairs import TINY_DRAFTS, Pair, load_pair
+from .records import summarize
 from .sampling import Sampling
 from .theory import walltime_improvement
 from .timing import bill, clock, cost_ratio, first_token, memory, pass_seconds
@@ -70,7 +71,7 @@ def check(pair: Pair, setting: Setting, arms: Sequence[str] = ARMS) -> list[torc
     prompts = [pair.encode(text) for text in texts]
     longest = max(ids.shape[1] for ids in prompts)
     for name, model in (("target", pair.target), ("draft", pair.draft)):
-        most = as_scored(model).max_length
+        most = as_model(model).max_length
         if most is not None and longest + setting.new > most:
             raise ValueError(f"{longest} prompt tokens and {setting.new} new ones do not fit the {name}'s {most}")
     return prompts

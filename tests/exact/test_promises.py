@@ -16,7 +16,7 @@ def test_power():
 
 @pytest.mark.parametrize(
     "name",
-    ["trace", "own_draft", "work", "positions", "source", "one_seed_one_text", "eos", "budget", "every_token"],
+    ["trace", "own_draft", "work", "positions", "randomness", "one_seed_one_text", "eos", "budget", "every_token"],
 )
 def test_check(name: str):
     """The check of that name, on the course's own code."""

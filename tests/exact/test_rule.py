@@ -14,7 +14,7 @@ from tests.helpers import enumeration as exact
 from tests.helpers import promises, right_rules
 from tests.helpers import wrong_rules as wrong
 
-# Every vocabulary and gamma; fewer seeds and one first token where a law takes long (up to 625 drafts).
+# Every vocabulary and gamma; fewer seeds and one first token where a distribution takes long (up to 625 drafts).
 SIZES = [(size, gamma) for size in (2, 3, 4, 5) for gamma in (1, 2, 3, 4)]
 
 
@@ -25,13 +25,13 @@ def test_rules_are_the_ones_exported():
 
 @pytest.mark.parametrize(("size", "gamma"), SIZES)
 def test_distribution(size: int, gamma: int):
-    """The emitted text has the target's law, for laws with zeros, certainties and equal rows."""
+    """The emitted text has the target's distribution, for distributions with zeros, certainties and equal rows."""
     large = size**gamma > 60
     promises.check_rule_distribution([(size, gamma)], seeds=range(3 if large else 6), starts=1 if large else size)
 
 
 def test_random_distributions_are_as_announced():
-    """The drawn laws hold what the enumeration is to meet: zeros, one-hot rows, equal rows, and dense ones."""
+    """The drawn distributions hold what the enumeration is to meet: zeros, one-hot rows, equal rows, and dense ones."""
     pairs = [exact.random_distributions(size, seed) for size in (2, 3, 4, 5) for seed in range(4)]
     rows = [(p, q) for target, draft in pairs for p, q in zip(target, draft, strict=True)]
     for one in (0, 1):
@@ -47,7 +47,7 @@ def test_references():
 
 
 def test_acceptance():
-    """A drafted token stays with probability sum min(p, q)."""
+    """A drafted token is accepted with probability sum min(p, q)."""
     promises.check_rule_acceptance()
 
 
@@ -62,14 +62,14 @@ def test_same_inputs_same_outputs():
 
 
 def test_same_inputs_same_bits():
-    """To the last bit: a law that differs in rounding gives, now and then, another token for the same uniform."""
+    """To the last bit: another rounding gives, now and then, another token for the same uniform."""
     g = torch.Generator().manual_seed(0)
     for _ in range(50):
         p, q = ((3 * torch.randn(2, 2048, generator=g)).softmax(-1) for _ in range(2))
         drafted = torch.multinomial(q[0], 1, generator=g)
         for u in (torch.zeros(1), torch.rand(1, generator=g)):
-            (n, law), (m, other) = (rule(p, q[:1], drafted, u) for rule in RULES.values())
-            assert int(n) == int(m) and torch.equal(law, other)
+            (n, distribution), (m, other) = (rule(p, q[:1], drafted, u) for rule in RULES.values())
+            assert int(n) == int(m) and torch.equal(distribution, other)
 
 
 TOY, CASE = ([0.5, 0.5], [0.9, 0.1]), ([0.5, 0.3, 0.2], [0.2, 0.5, 0.3])
@@ -82,7 +82,7 @@ WRONG = [
     ("the same, greedy", verify_google, [0.6, 0.4], [0.4, 0.6], [0, 1], [0.333, 0.667]),
     ("raw q", verify_google, [4 / 7, 3 / 7, 0, 0], [0.35, 0.3, 0.2, 0.15], TOP_2, [0.538, 0.462, 0, 0]),
     ("every uniform .8823", wrong.seed_in_the_loop, *TOY, None, [0, 1]),
-    ("last one redrawn", wrong.rule_of(finish=wrong.last_redrawn), *TOY, None, [0.3, 0.7]),
+    ("last one drawn again", wrong.rule_of(finish=wrong.last_resampled), *TOY, None, [0.3, 0.7]),
     (
         "equality, fresh draw",
         wrong.rule_of(wrong.accept_if_equal, wrong.residual_is_p),
@@ -113,20 +113,20 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "rule", "p", "q", "drawn", "want"), WRONG, ids=[row[0] for row in WRONG])
-def test_wrong_samplers_have_their_wrong_laws(name, rule, p, q, drawn, want):
+def test_wrong_samplers_have_their_wrong_distributions(name, rule, p, q, drawn, want):
     """The enumeration tells what a wrong sampler does, and not only that it is wrong."""
-    _, law = promises.first_token(rule, p, q, drawn)
-    assert promises.close(law, want, 6e-4), law
+    _, distribution = promises.first_token(rule, p, q, drawn)
+    assert promises.close(distribution, want, 6e-4), distribution
 
 
 def test_exact_match_verification():
-    """The right law with fewer acceptances: .31 where sum min(p, q) is .7."""
-    stay, law = promises.first_token(wrong.exact_match, *CASE)
-    assert promises.close([stay, *law], [0.31, *CASE[0]])
+    """The right distribution with fewer acceptances: .31 where sum min(p, q) is .7."""
+    stay, distribution = promises.first_token(wrong.exact_match, *CASE)
+    assert promises.close([stay, *distribution], [0.31, *CASE[0]])
 
 
-def test_verdicts_behind_a_rejection():
-    """Accepted, rejected, accepted: one token stays; and a rule that looks no further than the first keeps all."""
+def test_verdicts_after_a_rejection():
+    """Passed, rejected, passed: one token is accepted; a rule that looks no further than the first accepts all."""
     p = torch.tensor([[0.4, 0.6]] * 4, dtype=torch.float64)
     q = torch.tensor([[0.5, 0.5]] * 3, dtype=torch.float64)
     drafted, uniforms = torch.tensor([0, 0, 0]), torch.tensor([0.1, 0.9, 0.1], dtype=torch.float64)

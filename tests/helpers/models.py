@@ -180,7 +180,12 @@ def is_greedy(model, ids: torch.Tensor, tokens: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def fed_positions(*models: torch.nn.Module):
-    """The positions of each forward call, one list a model."""
+    """The positions of each forward call, one list a model.
+
+    A model is looked through when it is first used, with passes of its own: that is done before the counting.
+    """
+    for m in models:
+        sl.CachedModel(m)
     calls = [[] for _ in models]
     hooks = [
         m.register_forward_pre_hook(lambda module, args, kw, c=c: c.append(kw["input_ids"].shape[1]), with_kwargs=True)

@@ -62,20 +62,20 @@ def seed_in_the_loop(p, q, drafted, uniforms):
     return verify_google(p, q, drafted, torch.full_like(uniforms, 0.8823))
 
 
-def last_redrawn(p, q, drafted):
+def last_resampled(p, q, drafted):
     """Row 7: when all are accepted, the last one is thrown away and drawn again, and there is no bonus."""
     return (len(drafted) - 1, p[-2]) if len(drafted) else (0, p[0])
 
 
 def no_bonus(p, q, drafted):
-    """When all are accepted, nothing is added: the law stays right and each such round gives a token less."""
+    """When all are accepted, nothing is added: the distribution stays right and each such round gives a token less."""
     if len(drafted) == 0:
         return 0, p[0]
     return len(drafted) - 1, torch.nn.functional.one_hot(drafted[-1], p.shape[1]).to(p.dtype)
 
 
 def counts_all_verdicts(p, q, drafted, uniforms):
-    """Row 8: as many tokens stay as uniforms passed, behind a rejection too."""
+    """Row 8: as many tokens are accepted as uniforms passed, after a rejection too."""
     return _keep(sum(_verdicts(p, q, drafted, uniforms)), p, q)
 
 
@@ -90,14 +90,14 @@ def accept_if_equal(p, q, x, u):
 
 
 def without(p: torch.Tensor, x: int) -> torch.Tensor:
-    """The law p, given that the token is not x."""
+    """The distribution p, given that the token is not x."""
     rest = p.clone()
     rest[x] = 0
     return _norm(rest)
 
 
 def exact_match(p, q, drafted, uniforms):
-    """Accept if the target's own draw is the drafted token, else keep that draw: right law, fewer acceptances."""
+    """Accept if the target's own draw is the drafted token, else keep that draw: exact, with fewer acceptances."""
     for t, x in enumerate(drafted.tolist()):
         if not accept_if_equal(p[t], q[t], x, uniforms[t]):
             return t, without(p[t], x)
@@ -115,7 +115,7 @@ def accept_inverted(p, q, x, u):
 
 
 def bonus_of_row_before(p, q, drafted):
-    """Row 10: the bonus from the last drafted token's own law, not from the one behind it."""
+    """Row 10: the bonus from the last drafted token's own distribution, not from the one after it."""
     return len(drafted), p[max(len(drafted) - 1, 0)]
 
 

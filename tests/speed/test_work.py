@@ -9,8 +9,17 @@ import warnings
 import pytest
 import torch
 
-from spec_lib import CachedModel, Sampling, Source, TableModel, autoregressive, draw, speculative, speculative_rounds
-from spec_lib.decoding import CacheLengths
+from spec_lib import (
+    CachedModel,
+    Randomness,
+    Sampling,
+    TableModel,
+    autoregressive,
+    draw,
+    speculative,
+    speculative_rounds,
+)
+from spec_lib.records import CacheLengths
 from spec_lib.verification import RULES
 from tests.helpers.models import fed_positions as positions
 from tests.helpers.models import tiny_gpt2
@@ -47,10 +56,10 @@ def on_device(x: torch.Tensor) -> torch.Tensor:
 
 
 class DeviceTable(TableModel):
-    """A table of laws whose answers are on the pretended device."""
+    """A table of distributions whose answers are on the pretended device."""
 
     def fresh(self):
-        return DeviceTable(self.laws)
+        return DeviceTable(self.table)
 
     def feed(self, ids, keep=None):
         return on_device(super().feed(ids, keep))
@@ -60,7 +69,7 @@ class DeviceSource:
     """Uniforms and draws on the pretended device."""
 
     def __init__(self, seed: int):
-        self.source = Source(seed)
+        self.source = Randomness(seed)
 
     def uniforms(self, k, position):
         return on_device(self.source.uniforms(k, position))
@@ -72,8 +81,8 @@ class DeviceSource:
 @pytest.fixture
 def tables():
     generator = torch.Generator().manual_seed(0)
-    laws = [torch.rand(6, 6, generator=generator).pow(2).softmax(-1) for _ in range(2)]
-    return [DeviceTable(x) for x in laws]
+    distributions = [torch.rand(6, 6, generator=generator).pow(2).softmax(-1) for _ in range(2)]
+    return [DeviceTable(x) for x in distributions]
 
 
 def questions_of_rounds(tables, **options) -> tuple[list[list[str]], list]:
@@ -141,14 +150,14 @@ def test_the_plain_loop_does_not_wait_for_each_token(tables, sampling):
     for budget in (5, 40):
         ids = on_device(torch.tensor([[0, 1]]))
         OnDevice.asked.clear()
-        autoregressive(tables[0], ids, budget, sampling, generator=DeviceSource(0))
+        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceSource(0))
         counts.append(len(OnDevice.asked))
     assert counts[0] == counts[1] <= 5  # the prompt's check, the tokens, the NaN flags: the same for any length
 
 
 def test_the_rounds_of_the_pretended_device_are_the_real_ones(tables):
     # The counts above mean something only if the marked tensors take the same path.
-    plain = [TableModel(t.laws) for t in tables]
+    plain = [TableModel(t.table) for t in tables]
     ids = torch.tensor([[0, 1, 2]])
     _, rounds = questions_of_rounds(tables, gamma=4)
     g = speculative(*plain, ids, 60, gamma=4, generator=0)
@@ -198,7 +207,7 @@ def test_the_prompt_is_fed_once_and_then_one_target_pass_a_round(pair, length, r
             assert len(passes) == k
             assert sum(passes) <= gamma + 1
             assert all(n == 1 for n in passes[1:])
-            # Two tokens are pending behind a draft that was accepted whole, else one.
+            # Two tokens are pending after a draft that was accepted whole, else one.
             if k and previous:
                 assert passes[0] == (2 if previous.origin == "bonus" else 1)
             previous = done
@@ -245,7 +254,7 @@ class Frozen(TableModel):
     given: list = []
 
     def fresh(self):
-        return Frozen(self.laws)
+        return Frozen(self.table)
 
     def feed(self, ids, keep=None):
         self.given.append((ids, ids.clone()))
@@ -259,30 +268,30 @@ class Frozen(TableModel):
 def test_inputs_are_never_changed_in_place(tables, sampling, rule):
     Frozen.given.clear()
     ids = torch.tensor([[0, 1, 2]])
-    laws = [t.laws.clone() for t in tables]
+    distributions = [t.table.clone() for t in tables]
     seen = []
 
     def watched(p, q, drafted, uniforms):
         seen.extend((x, x.clone()) for x in (p, q, drafted, uniforms))
         return RULES[rule](p, q, drafted, uniforms)
 
-    models = [Frozen(t.laws) for t in tables]
+    models = [Frozen(t.table) for t in tables]
     speculative(*models, ids, 20, rule=watched, sampling=sampling, generator=0, trace=True)
-    autoregressive(models[0], ids, 6, sampling, generator=0)
+    autoregressive(models[0], ids, 6, sampling=sampling, generator=0)
     assert len(Frozen.given) > 20
     assert all(torch.equal(x, kept) for x, kept in Frozen.given + seen)
     assert ids.tolist() == [[0, 1, 2]]
-    assert all(torch.equal(t.laws, kept) for t, kept in zip(tables, laws, strict=True))
+    assert all(torch.equal(t.table, kept) for t, kept in zip(tables, distributions, strict=True))
 
 
 def test_the_scores_of_the_model_are_not_copied_around():
     # One (k + 1, vocab) block of logits a round is read as it comes: `feed` returns a view, not a copy.
-    model = tiny_gpt2(0)
-    kept = []
+    model, kept = tiny_gpt2(0), []
+    cached = CachedModel(model)  # before the hook: the model is looked through, with passes of its own
     hook = model.lm_head.register_forward_hook(lambda module, args, out: kept.append(out))
     try:
         with torch.no_grad():
-            logits = CachedModel(model).feed(torch.arange(4))
+            logits = cached.feed(torch.arange(4))
     finally:
         hook.remove()
     assert logits.data_ptr() == kept[0].data_ptr()

@@ -111,17 +111,17 @@ def remembering(model):
         cache = kwargs.get("cache", kwargs.get("past_key_values"))
         if cache is None:
             return forward(*args, **kwargs)
-        filled = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
-        held = tuple(t.numpy().tobytes() for layer in filled for t in (layer.keys, layer.values))
-        key = (tuple(kwargs["input_ids"][0].tolist()), kwargs.get("logits_to_keep"), held)
+        layers = cache.layers
+        before = [t for layer in layers if getattr(layer, "keys", None) is not None for t in (layer.keys, layer.values)]
+        key = (*kwargs["input_ids"][0].tolist(), kwargs.get("logits_to_keep"), *(t.numpy().tobytes() for t in before))
         if key in known:
             logits, added = known[key]
             for i, (keys, values) in enumerate(added):
                 cache.update(keys, values, i)
         else:
-            before = cache.get_seq_length()
+            length = cache.get_seq_length()
             logits = forward(*args, **kwargs).logits
-            added = [(x.keys[..., before:, :].clone(), x.values[..., before:, :].clone()) for x in cache.layers]
+            added = [(x.keys[..., length:, :].clone(), x.values[..., length:, :].clone()) for x in layers]
             known[key] = logits, added
         return SimpleNamespace(logits=logits)
 
@@ -181,7 +181,12 @@ def is_greedy(model, ids: torch.Tensor, tokens: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def fed_positions(*models: torch.nn.Module):
-    """The positions of each forward call, one list a model."""
+    """The positions of each forward call, one list a model.
+
+    A model is looked through when it is first used, with passes of its own: that is done before the counting.
+    """
+    for m in models:
+        sl.CachedModel(m)
     calls = [[] for _ in models]
     hooks = [
         m.register_forward_pre_hook(lambda module, args, kw, c=c: c.append(kw["input_ids"].shape[1]), with_kwargs=True)

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from wrong_rules import accept_inverted, residual_absolute, rule_of
 
 from spec_lib import __main__ as cli
 from spec_lib import autoregressive, benchmark, device_check, device_exact, drafting, verification
 from spec_lib.device_check import Finding
 from spec_lib.device_exact import moved, rarity, synchronisations, tiny, work
+from tests.helpers.wrong_rules import accept_inverted, residual_absolute, rule_of
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -4,12 +4,10 @@ There need not be a GPU here.  `OnDevice` marks every tensor that would live on 
 operation, and counts each time that Python asks such a tensor for a value: on a GPU the host would wait there.
 """
 
-import contextlib
 import warnings
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 
 from spec_lib import (
     CachedModel,
@@ -23,6 +21,8 @@ from spec_lib import (
 )
 from spec_lib.records import CacheLengths
 from spec_lib.verification import RULES
+from tests.helpers.models import fed_positions as positions
+from tests.helpers.models import tiny_gpt2
 
 ASKS = {"item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "equal", "allclose", "is_nonzero"}
 ASKS |= {"__bool__", "__int__", "__float__", "__index__", "argwhere"}
@@ -56,7 +56,7 @@ def on_device(x: torch.Tensor) -> torch.Tensor:
 
 
 class DeviceTable(TableModel):
-    """A table of laws whose answers are on the pretended device."""
+    """A table of distributions whose answers are on the pretended device."""
 
     def fresh(self):
         return DeviceTable(self.table)
@@ -65,7 +65,7 @@ class DeviceTable(TableModel):
         return on_device(super().feed(ids, keep))
 
 
-class DeviceRandomness:
+class DeviceSource:
     """Uniforms and draws on the pretended device."""
 
     def __init__(self, seed: int):
@@ -81,15 +81,13 @@ class DeviceRandomness:
 @pytest.fixture
 def tables():
     generator = torch.Generator().manual_seed(0)
-    laws = [torch.rand(6, 6, generator=generator).pow(2).softmax(-1) for _ in range(2)]
-    return [DeviceTable(x) for x in laws]
+    distributions = [torch.rand(6, 6, generator=generator).pow(2).softmax(-1) for _ in range(2)]
+    return [DeviceTable(x) for x in distributions]
 
 
 def questions_of_rounds(tables, **options) -> tuple[list[list[str]], list]:
     """What the host asked in each round, and the rounds."""
-    rounds = speculative_rounds(
-        *tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceRandomness(0), **options
-    )
+    rounds = speculative_rounds(*tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceSource(0), **options)
     asked, out = [], []
     OnDevice.asked.clear()
     for done in rounds:
@@ -152,14 +150,14 @@ def test_the_plain_loop_does_not_wait_for_each_token(tables, sampling):
     for budget in (5, 40):
         ids = on_device(torch.tensor([[0, 1]]))
         OnDevice.asked.clear()
-        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceRandomness(0))
+        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceSource(0))
         counts.append(len(OnDevice.asked))
     assert counts[0] == counts[1] <= 5  # the prompt's check, the tokens, the NaN flags: the same for any length
 
 
 def test_the_rounds_of_the_pretended_device_are_the_real_ones(tables):
     # The counts above mean something only if the marked tensors take the same path.
-    plain = [TableModel(t.laws) for t in tables]
+    plain = [TableModel(t.table) for t in tables]
     ids = torch.tensor([[0, 1, 2]])
     _, rounds = questions_of_rounds(tables, gamma=4)
     g = speculative(*plain, ids, 60, gamma=4, generator=0)
@@ -186,21 +184,6 @@ def test_on_a_gpu_google_waits_once_a_round():
 # --- what is fed to the models ----------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def positions(*models):
-    """The positions of each forward call, one list a model."""
-    calls = [[] for _ in models]
-    hooks = [
-        m.register_forward_pre_hook(lambda module, args, kw, c=c: c.append(kw["input_ids"].shape[1]), with_kwargs=True)
-        for m, c in zip(models, calls, strict=True)
-    ]
-    try:
-        yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 @pytest.fixture(scope="module")
 def pair():
     return tiny_gpt2(0, layers=2), tiny_gpt2(1)
@@ -224,7 +207,7 @@ def test_the_prompt_is_fed_once_and_then_one_target_pass_a_round(pair, length, r
             assert len(passes) == k
             assert sum(passes) <= gamma + 1
             assert all(n == 1 for n in passes[1:])
-            # Two tokens are pending behind a draft that was accepted whole, else one.
+            # Two tokens are pending after a draft that was accepted whole, else one.
             if k and previous:
                 assert passes[0] == (2 if previous.origin == "bonus" else 1)
             previous = done
@@ -285,30 +268,30 @@ class Frozen(TableModel):
 def test_inputs_are_never_changed_in_place(tables, sampling, rule):
     Frozen.given.clear()
     ids = torch.tensor([[0, 1, 2]])
-    laws = [t.laws.clone() for t in tables]
+    distributions = [t.table.clone() for t in tables]
     seen = []
 
     def watched(p, q, drafted, uniforms):
         seen.extend((x, x.clone()) for x in (p, q, drafted, uniforms))
         return RULES[rule](p, q, drafted, uniforms)
 
-    models = [Frozen(t.laws) for t in tables]
+    models = [Frozen(t.table) for t in tables]
     speculative(*models, ids, 20, rule=watched, sampling=sampling, generator=0, trace=True)
     autoregressive(models[0], ids, 6, sampling=sampling, generator=0)
     assert len(Frozen.given) > 20
     assert all(torch.equal(x, kept) for x, kept in Frozen.given + seen)
     assert ids.tolist() == [[0, 1, 2]]
-    assert all(torch.equal(t.laws, kept) for t, kept in zip(tables, laws, strict=True))
+    assert all(torch.equal(t.table, kept) for t, kept in zip(tables, distributions, strict=True))
 
 
 def test_the_scores_of_the_model_are_not_copied_around():
     # One (k + 1, vocab) block of logits a round is read as it comes: `feed` returns a view, not a copy.
-    model = tiny_gpt2(0)
-    kept = []
+    model, kept = tiny_gpt2(0), []
+    cached = CachedModel(model)  # before the hook: the model is looked through, with passes of its own
     hook = model.lm_head.register_forward_hook(lambda module, args, out: kept.append(out))
     try:
         with torch.no_grad():
-            logits = CachedModel(model).feed(torch.arange(4))
+            logits = cached.feed(torch.arange(4))
     finally:
         hook.remove()
     assert logits.data_ptr() == kept[0].data_ptr()

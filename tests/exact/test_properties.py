@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from conftest import tiny_gpt2
 from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition
@@ -34,6 +33,7 @@ from spec_lib import (
     verify_google,
 )
 from spec_lib.sampling import draw
+from tests.helpers.models import tiny_gpt2
 
 GREEDY = Sampling(temperature=0)
 RULES = ("google", "deepmind")
@@ -46,7 +46,7 @@ def gpt2(seed: int, vocab: int, context: int) -> torch.nn.Module:
 
 
 @functools.cache
-def laws(seed: int, vocab: int) -> torch.Tensor:
+def chain(seed: int, vocab: int) -> torch.Tensor:
     """(vocab, vocab): one row in three has zeros, one is certain."""
     generator = torch.Generator().manual_seed(seed)
     weights = torch.rand(vocab, vocab, generator=generator, dtype=torch.float64).pow(2) + 1e-3
@@ -75,7 +75,7 @@ class Case:
         seed, vocab, context = self.seeds[which], self.vocab[which], self.context[which]
         if self.kind == "gpt2":
             return gpt2(seed, vocab, context)
-        return TableModel(laws(seed, vocab), context)
+        return TableModel(chain(seed, vocab), context)
 
     @property
     def options(self) -> dict:
@@ -125,7 +125,7 @@ def cases(draw, room: int = 0, **fixed):
 
 
 def by_hand(logits: list[float], sampling: Sampling) -> list[float]:
-    """The law that `sampling` makes of a row of logits, in plain Python."""
+    """The distribution that `sampling` makes of a row of logits, in plain Python."""
     x, order = logits, sorted(range(len(logits)), key=lambda i: -logits[i])
     if sampling.temperature == 0:
         return [float(i == order[0]) for i in range(len(x))]
@@ -144,11 +144,11 @@ def by_hand(logits: list[float], sampling: Sampling) -> list[float]:
 
 
 @torch.no_grad()
-def law_after(case: Case, which: int, text: list[int]) -> torch.Tensor:
-    """The law behind each token of text, read without cache, loop or library: (len(text), the narrower vocab)."""
+def distribution_after(case: Case, which: int, text: list[int]) -> torch.Tensor:
+    """(len(text), the narrower vocab): what follows each token of text, read without cache, loop or library."""
     ids = torch.tensor(text).clamp(max=case.vocab[which] - 1)  # what a narrower draft reads for a wider token
     if case.kind == "table":
-        logits = laws(case.seeds[which], case.vocab[which])[ids].log()
+        logits = chain(case.seeds[which], case.vocab[which])[ids].log()
     else:
         logits = case.model(which)(input_ids=ids[None], use_cache=False).logits[0]
     sampling = (case.draft_sampling if which else None) or case.sampling
@@ -156,14 +156,14 @@ def law_after(case: Case, which: int, text: list[int]) -> torch.Tensor:
 
 
 class Recorder:
-    """A source of uniforms that keeps what it was asked: a token is drawn as the inverse of the law's running sum."""
+    """A randomness that keeps what it was asked: a token is drawn by inverting the cumulative sum."""
 
     def __init__(self, seed: int):
-        self.generator, self.drawn, self.judged = torch.Generator().manual_seed(seed), [], []
+        self.generator, self.drawn, self.verified = torch.Generator().manual_seed(seed), [], []
 
     def uniforms(self, k, position):
-        self.judged.append((position, torch.rand(k, generator=self.generator, dtype=torch.float64)))
-        return self.judged[-1][1]
+        self.verified.append((position, torch.rand(k, generator=self.generator, dtype=torch.float64)))
+        return self.verified[-1][1]
 
     def draw(self, p, position):
         u, sums = float(torch.rand((), generator=self.generator)), p.double().cumsum(-1)
@@ -184,7 +184,7 @@ class Recorder:
         lambda g: any(r.token is not None and r.cut for r in g.rounds) and g.stop_reason == "eos",
         lambda g: any(not len(r.drafted) for r in g.rounds[:-1]),
     ],
-    ids=["a rejection behind an acceptance", "full rounds", "an accepted end", "an end added", "a draft without room"],
+    ids=["a rejection after an acceptance", "full rounds", "an accepted end", "an end added", "a draft without room"],
 )
 @pytest.mark.parametrize("kind", ["gpt2", "table"])
 def test_the_search_reaches(kind, seen):
@@ -231,12 +231,12 @@ def test_what_a_trace_says_is_so(case):
     for r in rounds:
         k, n = len(r.drafted), r.accepted
         x = r.drafted[:, None]
-        behind = slice(len(text) - 1, len(text) + k)
+        rows = slice(len(text) - 1, len(text) + k)
         seen = text + r.drafted.tolist()
-        torch.testing.assert_close(r.p, law_after(case, 0, seen)[behind], atol=1e-9, rtol=1e-6)
+        torch.testing.assert_close(r.p, distribution_after(case, 0, seen)[rows], atol=1e-9, rtol=1e-6)
         torch.testing.assert_close(r.p.sum(-1), torch.ones_like(r.p[:, 0]))
         if k:
-            q = law_after(case, 1, seen[: case.context[1]])[len(text) - 1 :]
+            q = distribution_after(case, 1, seen[: case.context[1]])[len(text) - 1 :]
             torch.testing.assert_close(r.q[:, : drawn_from[1]], q[:k], atol=1e-9, rtol=1e-6)
             assert (r.q[:, drawn_from[1] :] == 0).all()
             assert (r.q.gather(1, x) > 0).all()  # drafted from it
@@ -251,7 +251,7 @@ def test_what_a_trace_says_is_so(case):
         assert all(r.p[i, t] > 0 for i, t in enumerate(r.tokens))  # none that the target would not write
         if r.origin == "resampled":
             assert r.p[n, r.token] > r.q[n, r.token]  # the residual has nothing elsewhere
-        if k and len(text) + k <= case.context[1]:  # what the draft would have said behind its own last token
+        if k and len(text) + k <= case.context[1]:  # what the draft would have said after its own last token
             ahead = torch.minimum(r.p[k, : drawn_from[1]], q[k]).sum()
             torch.testing.assert_close(r.overlap[k], ahead, atol=1e-9, rtol=1e-6)
         else:
@@ -284,7 +284,7 @@ def test_caches_hold_the_text_and_nothing_else(case):
         k = len(r.drafted)
         assert r.target_cache == (size - 1, size + k, size - 1 + len(r.tokens)) == (*r.target_cache[:2], target.length)
         assert r.draft_cache.before == held
-        # It never reads its last guess: what it holds is all but that one, or less where a guess fell.
+        # It never reads its last draft token: what it holds is all but that one, or less where one was rejected.
         assert r.draft_cache.filled == (size - 1 + k if k else held)
         held = min(size - 1 + len(r.tokens), size - 1 + k) if k else held
         assert r.draft_cache.after == held
@@ -294,40 +294,47 @@ def test_caches_hold_the_text_and_nothing_else(case):
 
 
 @given(cases())
-def test_every_token_is_drawn_once_from_its_own_law(case):
+def test_every_token_is_drawn_once_from_its_own_distribution(case):
     source = Recorder(case.seed)
     rounds = case.run(generator=source, trace=True).rounds
-    drawn, judged, size = iter(source.drawn), iter(source.judged), len(case.ids)
+    drawn, verified, size = iter(source.drawn), iter(source.verified), len(case.ids)
     for r in rounds:
         k, n = len(r.drafted), r.accepted - (r.token is None)
         for i, token in enumerate(r.drafted.tolist()):
-            position, law, x = next(drawn)
+            position, distribution, x = next(drawn)
             assert (position, x) == (size + i, token)
-            assert torch.equal(law, r.q[i])
-        position, uniforms = next(judged)
+            assert torch.equal(distribution, r.q[i])
+        position, uniforms = next(verified)
         assert position == size
         assert torch.equal(uniforms, r.uniforms)
-        position, law, x = next(drawn)
-        if r.token is None:  # an accepted end-of-text: what was drawn behind it is thrown away
+        position, distribution, x = next(drawn)
+        if r.token is None:  # an accepted end-of-text: what was drawn after it is thrown away
             assert position > size + n
         else:
             assert (position, x) == (size + n, r.token)
             rest = r.p[n] if n == k else (r.p[n] - r.q[n]).clamp(min=0)
-            torch.testing.assert_close(law, rest / rest.sum() if rest.sum() > 0 else r.p[n])
+            torch.testing.assert_close(distribution, rest / rest.sum() if rest.sum() > 0 else r.p[n])
         size += len(r.tokens)
     assert next(drawn, None) is None
-    assert next(judged, None) is None
+    assert next(verified, None) is None
 
 
 @given(cases())
-def test_plain_decoding_draws_once_a_token_from_the_targets_law(case):
+def test_plain_decoding_draws_once_a_token_from_the_targets_distribution(case):
     source, text = Recorder(case.seed), list(case.ids)
-    g = autoregressive(case.model(0), torch.tensor(case.ids), case.budget, case.sampling, case.eos, source)
+    g = autoregressive(
+        case.model(0),
+        torch.tensor(case.ids),
+        case.budget,
+        sampling=case.sampling,
+        eos_token_id=case.eos,
+        generator=source,
+    )
     assert [x for _, _, x in source.drawn] == g.tokens.tolist()
-    assert source.judged == []
-    for position, law, x in source.drawn:
+    assert source.verified == []
+    for position, distribution, x in source.drawn:
         assert position == len(text)
-        torch.testing.assert_close(law, law_after(case, 0, text)[-1], atol=1e-9, rtol=1e-6)
+        torch.testing.assert_close(distribution, distribution_after(case, 0, text)[-1], atol=1e-9, rtol=1e-6)
         text.append(x)
 
 
@@ -340,9 +347,9 @@ def test_padding_that_the_mask_hides_changes_nothing(case, padding, rule):
     g = speculative(case.model(0), case.model(1), ids, case.budget, **options)
     assert g.tokens.tolist() == expected.tokens.tolist()
     assert g.ids.tolist() == expected.ids.tolist()
-    plain = [case.budget, case.sampling, case.eos, case.seed]
-    a = autoregressive(case.model(0), ids, *plain, mask)
-    assert a.ids.tolist() == autoregressive(case.model(0), torch.tensor([case.ids]), *plain).ids.tolist()
+    plain = {"sampling": case.sampling, "eos_token_id": case.eos, "generator": case.seed}
+    a = autoregressive(case.model(0), ids, case.budget, **plain, attention_mask=mask)
+    assert a.ids.tolist() == autoregressive(case.model(0), torch.tensor([case.ids]), case.budget, **plain).ids.tolist()
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=20), st.integers(0, 2**32))
@@ -387,25 +394,30 @@ def test_one_seed_gives_one_text(case):
 
 @given(cases(sampling=GREEDY))
 def test_greedy_is_what_plain_decoding_writes(case):
-    plain = autoregressive(case.model(0), torch.tensor([case.ids]), case.budget, GREEDY, case.eos)
+    plain = autoregressive(case.model(0), torch.tensor([case.ids]), case.budget, sampling=GREEDY, eos_token_id=case.eos)
     for rule in RULES:
         g = case.run(rule)
         assert g.tokens.tolist() == plain.tokens.tolist()
         assert g.stop_reason == plain.stop_reason
     text = list(case.ids)
     for token in plain.tokens.tolist():  # and that is the likeliest each time, read without a cache
-        assert token == int(law_after(case, 0, text)[-1].argmax())
+        assert token == int(distribution_after(case, 0, text)[-1].argmax())
         text.append(token)
 
 
 @given(cases(), st.booleans())
 def test_plain_decoding(case, alone):
     g = autoregressive(
-        case.model(0), torch.tensor([case.ids]), case.budget, case.sampling, [] if alone else case.eos, case.seed
+        case.model(0),
+        torch.tensor([case.ids]),
+        case.budget,
+        sampling=case.sampling,
+        eos_token_id=[] if alone else case.eos,
+        generator=case.seed,
     )
     text = list(case.ids)
     for token in g.tokens.tolist():
-        assert law_after(case, 0, text)[-1, token] > 0
+        assert distribution_after(case, 0, text)[-1, token] > 0
         text.append(token)
     assert g.ids.tolist() == [text]
     ends = [i for i, t in enumerate(g.tokens.tolist()) if t in case.eos and not alone]
@@ -425,14 +437,14 @@ def test_a_text_that_does_not_fit_is_refused_before_any_work(case):
         for call in (
             lambda: case.run(),
             lambda: speculative_rounds(case.model(0), case.model(1), ids, case.budget, **case.options),
-            lambda: autoregressive(case.model(0), ids, case.budget, case.sampling),
+            lambda: autoregressive(case.model(0), ids, case.budget, sampling=case.sampling),
         ):
             with pytest.raises(ValueError, match=f"at most {most} new tokens") as error:
                 call()
             assert "\n" not in str(error.value)
 
 
-# --- laws and the rule -------------------------------------------------------------------------------
+# --- distributions and the rule -------------------------------------------------------------------------------
 
 numbers = st.one_of(st.floats(-50, 50, width=32), st.sampled_from([0.0, 1e4, -1e4, -math.inf, 3e38, -3e38]))
 
@@ -442,7 +454,7 @@ numbers = st.one_of(st.floats(-50, 50, width=32), st.sampled_from([0.0, 1e4, -1e
     samplings,
     st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16]),
 )
-def test_any_setting_gives_a_law_of_tokens_that_it_allows(row, sampling, dtype):
+def test_any_setting_gives_a_distribution_of_tokens_that_it_allows(row, sampling, dtype):
     logits = torch.tensor(row).to(dtype)
     assume(not logits.isposinf().any())  # 3e38 is infinite in 16 bit
     before = logits.clone()
@@ -459,8 +471,8 @@ def test_any_setting_gives_a_law_of_tokens_that_it_allows(row, sampling, dtype):
         assert allowed == 1
         assert p[logits.argmax()] == 1
     if logits.unique().numel() == len(logits) and dtype == torch.float64:  # of equals, any may be kept
-        law = torch.tensor(by_hand(logits.tolist(), sampling), dtype=torch.float64)
-        torch.testing.assert_close(p, law, atol=1e-9, rtol=1e-6)
+        distribution = torch.tensor(by_hand(logits.tolist(), sampling), dtype=torch.float64)
+        torch.testing.assert_close(p, distribution, atol=1e-9, rtol=1e-6)
     if sampling.top_k:
         assert allowed <= sampling.top_k
     order = p.argsort(descending=True)  # a likelier token is never given less than one that is less likely
@@ -478,7 +490,7 @@ def test_any_setting_gives_a_law_of_tokens_that_it_allows(row, sampling, dtype):
     st.floats(0, 1 - 2**-24, width=32),
     st.sampled_from([torch.float32, torch.float64]),
 )
-def test_a_draw_is_a_token_of_the_law_and_the_right_one(weights, u, dtype):
+def test_a_draw_is_a_token_of_the_distribution_and_the_right_one(weights, u, dtype):
     p = torch.tensor(weights, dtype=dtype) / sum(weights)
     x = int(draw(p, torch.tensor(u)))
     assert p[x] > 0
@@ -488,7 +500,7 @@ def test_a_draw_is_a_token_of_the_law_and_the_right_one(weights, u, dtype):
 
 
 @st.composite
-def judged(draw):
+def verified(draw):
     """(p, q, drafted, uniforms): whole-number weights, so that ties of p and q, zeros and certain rows are common."""
     vocab, k = draw(st.integers(1, 6)), draw(st.integers(0, 5))
     row = st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 7]), min_size=vocab, max_size=vocab).filter(any)
@@ -498,37 +510,37 @@ def judged(draw):
         return weights / weights.sum(-1, keepdim=True)
 
     p, q = (normed(draw(st.lists(row, min_size=n, max_size=n))) for n in (k + 1, k))
-    drafted = [draw(st.sampled_from(law.nonzero()[:, 0].tolist())) for law in q]
+    drafted = [draw(st.sampled_from(distribution.nonzero()[:, 0].tolist())) for distribution in q]
     uniforms = draw(st.lists(st.floats(0, 1 - 2**-24, width=32), min_size=k, max_size=k))
     return p, q, torch.tensor(drafted, dtype=torch.int64), torch.tensor(uniforms, dtype=torch.float64)
 
 
-@given(judged())
+@given(verified())
 def test_both_rules_are_one_rule(case):
     p, q, drafted, uniforms = case
-    n, law = verify_google(*case)
+    n, distribution = verify_google(*case)
     m, other = verify_deepmind(*case)
     assert int(n) == m
-    assert torch.equal(law, other)
-    assert float(law.sum()) == pytest.approx(1, abs=1e-12)
+    assert torch.equal(distribution, other)
+    assert float(distribution.sum()) == pytest.approx(1, abs=1e-12)
     for i in range(m):
         assert uniforms[i] < p[i, drafted[i]] / q[i, drafted[i]]
     if m == len(drafted):
-        assert torch.equal(law, p[m])
+        assert torch.equal(distribution, p[m])
     else:
         assert uniforms[m] >= p[m, drafted[m]] / q[m, drafted[m]]
-        assert law[drafted[m]] == 0  # what fell has no share in what p has more of
+        assert distribution[drafted[m]] == 0  # what was rejected has no share in what p has more of
 
 
-@given(judged())
-def test_accepted_or_corrected_it_is_the_targets_law(case):
-    """One position, all guesses and both verdicts with their weights: p comes out."""
+@given(verified())
+def test_accepted_or_resampled_it_is_the_targets_distribution(case):
+    """One position, all draft tokens and both verdicts with their weights: p comes out."""
     p, q = case[0], case[1]
-    for law, guess in zip(p[:-1], q, strict=True):
-        accept = torch.where(guess > 0, (law / guess).clamp(max=1), 0)
-        out = guess * accept + (1 - (guess * accept).sum()) * residual(law, guess)
-        torch.testing.assert_close(out, law, atol=1e-12, rtol=0)
-        assert float((guess * accept).sum()) == pytest.approx(float(torch.minimum(law, guess).sum()))
+    for distribution, guess in zip(p[:-1], q, strict=True):
+        accept = torch.where(guess > 0, (distribution / guess).clamp(max=1), 0)
+        out = guess * accept + (1 - (guess * accept).sum()) * residual(distribution, guess)
+        torch.testing.assert_close(out, distribution, atol=1e-12, rtol=0)
+        assert float((guess * accept).sum()) == pytest.approx(float(torch.minimum(distribution, guess).sum()))
 
 
 # --- the cache ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from conftest import tiny_gpt2
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from spec_lib import benchmark, checks, timing
+from spec_lib import benchmark, timing
 from spec_lib.benchmark import ARMS, DRAFT, TARGET, Setting, check, compare, recordings, rows, sweep, table
 
 GOOGLE = "speculative, google"
@@ -577,25 +577,3 @@ def test_record_writes_one_file(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark, "record", lambda pair, runs, say: {"machine": "m", "pair": "p", "runs": runs})
     assert cli.main(["record", "--out", str(tmp_path / "r.json")]) == 0
     assert recordings(tmp_path)[0]["runs"] == 10
-
-
-# --- the ten claims, again ------------------------------------------------------------------------------------------
-
-
-def test_ten_question_marks_look_nothing_up(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(checks, "kept_answers", lambda folder=None: 1 / 0)
-    checks.ask_again("??????????", tmp_path)
-    out = capsys.readouterr().out
-    assert all(claim in out for claim in checks.CLAIMS) and "found" not in out
-
-
-def test_the_claims_are_asked_again_with_the_first_answers_beside(tmp_path, capsys):
-    checks.keep_answers("TF?TFFFFFF", tmp_path)
-    capsys.readouterr()
-    checks.ask_again("ffffffffft", tmp_path)
-    out = capsys.readouterr().out
-    assert "first T, now F, found F" in out and "first -, now F" in out and "first F, now T" in out
-    assert out.endswith("Right: 7 of 10 at first, 9 of 10 now.\n")
-    checks.ask_again("FFF", tmp_path)
-    assert "Write 10 letters" in capsys.readouterr().out
-    assert len(checks.SETTLED) == len(checks.CLAIMS)

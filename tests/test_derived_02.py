@@ -7,11 +7,11 @@ import matplotlib
 import pytest
 import torch
 from conftest import tiny_gpt2
-from test_checks import function, solutions
 from test_derived import derived
 
 import spec_lib as sl
 from spec_lib import benchmark, plots
+from tests.helpers.answers import solution
 
 matplotlib.use("Agg")
 NAMES = ("clock", "pass_seconds", "cost_ratio", "matrices")
@@ -87,7 +87,7 @@ def test_the_clock_waits_for_a_gpu_before_each_look(notebook, machine, monkeypat
 
 
 def test_the_matrices_hold_the_bytes_of_the_shown_solution(notebook):
-    bytes_read = function(solutions()["bytes_read"])
+    bytes_read = solution("bytes_read")
     for layers in (1, 3):
         model = tiny_gpt2(0, layers=layers)
         size = sum(w.numel() * w.element_size() for w in notebook["matrices"](model))

@@ -75,8 +75,9 @@ class Exercise:
         try:
             left = self.afterwards(function)
         except (Exception, SystemExit) as error:
-            left = f"Not yet: in a last trial it raised {_said(error)}"
-        print(left or f"Right, in all {len(self.cases)} cases.")
+            print(f"Not yet: in a last trial it raised {_said(error)}")
+            return False
+        print(f"Right, in all {len(self.cases)} cases." + (f"\n{left}" if left else ""))
         return not left
 
     def _hint(self, answers: Sequence[Answer], at: int) -> str:

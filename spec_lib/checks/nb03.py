@@ -130,6 +130,9 @@ RESIDUAL = Exercise(
         "p was returned although the residual has a little mass: compare the sum with 0, not with a small number": (
             _by_row(lambda p, q: list(p) if sum(lacks(p, q)) < 1e-2 else residual(p, q))
         ),
+        "the sum was raised to a small number before the division: a residual of little mass is then no distribution": (
+            _by_row(lambda p, q: [x / max(sum(lacks(p, q)), 1e-6) for x in lacks(p, q)] if p != q else p)
+        ),
         "|p - q| was taken: tokens of which the draft model writes too many get still more": (
             _divided(lambda a, b: abs(a - b))
         ),

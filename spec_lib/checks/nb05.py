@@ -65,7 +65,8 @@ def _reads_values(function: Callable) -> str:
     if not found:
         return ""
     return (
-        f"One thing is left: it reads values one by one\n  yours     {found} host-device synchronisations\n"
+        f"One thing is left: it reads values one by one\n  yours     {found} host-device "
+        f"synchronisation{'s' * (found > 1)}\n"
         "  expected  none\n  Hint: a loop with an `if` in it, or an int(), waits for the device: stay with tensors."
     )
 

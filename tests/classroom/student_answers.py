@@ -69,6 +69,12 @@ def a_thousandth_is_nothing(p, q):
     return torch.where(total > 1e-3, rest / total, p)
 
 
+def clamped(p, q):
+    rest = (p - q).clamp(min=0)
+    total = rest.sum(-1, keepdim=True)
+    return torch.where(total > 0, rest / total.clamp(min=1e-6), p)
+
+
 def one_total_for_all(p, q):
     rest = torch.relu(p - q)
     return rest / rest.sum() if rest.sum() > 0 else p
@@ -238,6 +244,7 @@ ANSWERS = [
     ("overlap", in_half_precision, "does something round them"),
     ("residual", lambda p, q: torch.relu(p - q) / torch.relu(p - q).sum(-1, keepdim=True), "0 was divided by 0"),
     ("residual", a_thousandth_is_nothing, "not with a small number"),
+    ("residual", clamped, "raised to a small number"),
     ("residual", one_total_for_all, "over all rows together"),
     ("residual", flattened, "arranged differently"),
     ("law_of_mismatch", resampled_from_p, "resampled from p"),

@@ -87,14 +87,14 @@ MEDIAN_AND_SPREAD = Exercise.against(
         "the last runs are left out; the warm-up is at the beginning": (
             _summary(counted=lambda times, warm_up: times[: len(times) - warm_up])
         ),
-        "the first number is the mean, which one bad run can move far": _summary(centre=mean),
+        "the first number is the mean, which a single bad run can shift a lot": _summary(centre=mean),
         "of an even number of times, the median lies half way between the two in the middle": (
             _summary(centre=lambda times: sorted(times)[len(times) // 2])
         ),
         "the spread is that of all runs; cut a quarter of them off at each end first": (
             _summary(width=lambda times: max(times) - min(times))
         ),
-        "the second number is a standard deviation, which one bad run can move far": _summary(width=_deviation),
+        "the second number is a standard deviation, which a single bad run can shift a lot": _summary(width=_deviation),
         "a quarter is cut off in all; cut a quarter at each end": (
             _summary(width=lambda times: _spread(times, len(times) // 8))
         ),
@@ -144,7 +144,7 @@ KNEE = Exercise.against(
             lambda v, f: next(n for n in sorted(v) if v[n] > f * v[1])
         ),
         "this is the time at the knee; its n is asked for": lambda v, f: v[_knee(v, f)],
-        "times a token were compared, v[n] / n with v[1]: they fall all the way; compare whole passes": (
+        "times per token were compared, v[n] / n with v[1]: v[n] / n only falls; compare whole passes": (
             lambda v, f: max(n for n in v if v[n] / n <= f * v[1])
         ),
         "each pass was compared with the one before it; compare it with the pass over one token, v[1]": (

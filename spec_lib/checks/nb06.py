@@ -37,10 +37,10 @@ TRIMS = Exercise.against(
         "gamma 8, 3 accepted": (8, 3),
     },
     mistakes={
-        "the draft is cut as much as the target; it never read its own last token, so it has one less to lose": (
+        "the draft model's cache is cut as much as the target's, but it never held the last draft token": (
             lambda gamma, n: (gamma - n, gamma - n)
         ),
-        "the draft is cut by a negative number after a full acceptance: there is nothing to cut": (
+        "the draft model's cache is cut by a negative number after a full acceptance: there is nothing to cut": (
             lambda gamma, n: (gamma - n, gamma - 1 - n)
         ),
         "the two are swapped: the target is the first": lambda gamma, n: (max(gamma - 1 - n, 0), gamma - n),
@@ -129,10 +129,10 @@ FED_IN_ROUND = Exercise.against(
         "text of 1000, gamma 4, without caches, after a full acceptance": (1000, 4, False, True),
     },
     mistakes={
-        "the target does not read the text's last token: it needs the distribution after it too, so gamma + 1": (
+        "the text's last token is missing from the target's pass: with the draft these are gamma + 1": (
             lambda s, g, cached, full: (g, g + full) if cached else (s + g - 1, _fed(s, g, cached, full)[1])
         ),
-        "the draft model reads its own last token: what follows it is not needed": (
+        "the last draft token is counted for the draft model: it is not read, as what follows it is not needed": (
             lambda s, g, cached, full: (g + 1, g + 1) if cached else (s + g, sum(s + i for i in range(g + 1)))
         ),
         "one token is forgotten after a full acceptance: the draft model then reads two in its first pass": (

@@ -75,7 +75,7 @@ TOKENS_PER_SECOND = Exercise(
         "rates were averaged: a short text then weighs as much as a long one": (
             lambda p, n, s: mean((a - p) / b for a, b in zip(n[1:], s[1:], strict=True))
         ),
-        "this is seconds a token": lambda p, n, s: 1 / _rate(p, n, s),
+        "this is seconds per token": lambda p, n, s: 1 / _rate(p, n, s),
         "the prompt is taken off once; each of the texts begins with it": (
             lambda p, n, s: (sum(n[1:]) - p) / sum(s[1:])
         ),

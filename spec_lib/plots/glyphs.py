@@ -5,23 +5,25 @@ What a font can draw is read from the font itself (its character map), so this h
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterator
 from functools import cache
 
 from .characters import acts, code, visible
 
 
 @cache
-def _characters(*files: str) -> frozenset[int]:
-    """The code points for which one of these fonts has a glyph."""
+def _characters(file: str) -> frozenset[int]:
+    """The code points for which a font has a glyph."""
     from matplotlib.font_manager import get_font
 
-    return frozenset(point for file in files for point in get_font(file).get_charmap())
+    return frozenset(get_font(file).get_charmap())
 
 
-def drawable(font=None) -> frozenset[int]:
+def drawable(font=None) -> list[frozenset[int]]:
     """The code points that matplotlib can draw in a font (FontProperties; the font of the settings if None).
 
-    A font may be a list of families: matplotlib takes a glyph from the first that has it.
+    One set for each font file: a font may be a list of families, of which the first that has a glyph draws it.
     """
     from matplotlib.font_manager import FontProperties, findfont
 
@@ -33,25 +35,32 @@ def drawable(font=None) -> frozenset[int]:
             files.append(findfont(one, fallback_to_default=False))
         except ValueError:  # not installed here: matplotlib goes on to the next, and in the end to its own
             continue
-    return _characters(*(files or [findfont(font)]))
+    return [_characters(file) for file in files or [findfont(font)]]
 
 
 def legible(text: str, font=None) -> str:
     """The text with everything written out that the font cannot draw or that would act; line ends stay."""
-    known = drawable(font)
-    return "".join(_written(c, known) for c in text)
+    return "".join(_written(text, font))
 
 
-def _written(character: str, known: frozenset[int]) -> str:
-    if character == "\n" or (ord(character) in known and not acts(character)):
-        return character
-    return code(character)
+def _written(text: str, font) -> Iterator[str]:
+    """Each character of a text as it is drawn.  One font draws a letter with all of its marks, or the mark is drawn
+    as a code."""
+    fonts = able = drawable(font)
+    for character in text:
+        among = able if unicodedata.category(character).startswith("M") else fonts
+        having = [points for points in among if ord(character) in points]
+        if character == "\n" or (having and not acts(character)):
+            yield character
+            able = having or fonts
+        else:
+            yield code(character)
+            able = fonts
 
 
 def token_label(token: str, most: int = 20, font=None) -> str:
     """A token as a figure shows it, in at most `most` characters: a longer one is cut, but never inside a code."""
-    known = drawable(font)
-    parts = [_written(c, known) for c in visible(token)]
+    parts = list(_written(visible(token), font))
     if len("".join(parts)) <= most:
         return "".join(parts)
     while parts and len("".join(parts)) > most - 3:

@@ -34,7 +34,7 @@ def plot_rounds(pair, rounds: Sequence, title: str) -> None:
     """One line a round: accepted drafts (A), the rejected one (R) and the resampled token (S), or the bonus (B)."""
     rows = round_rows(pair, some_rounds(rounds))
     longest = max(len(row) for row in rows)
-    with figure(1.5 * longest + 1, 0.36 * len(rows) + 1, title=title) as axis:
+    with figure(max(6.8, 1.5 * longest + 1), 0.36 * len(rows) + 1, title=title) as axis:  # wide enough for the letters
         for y, row in enumerate(rows):
             for x, (text, verdict) in enumerate(row):
                 colour = PALETTE[verdict]

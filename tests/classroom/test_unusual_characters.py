@@ -5,9 +5,13 @@ out instead.
 """
 
 import io
+import os
 import re
+import subprocess
+import sys
 import unicodedata
 import warnings
+from pathlib import Path
 
 import matplotlib
 import pytest
@@ -20,6 +24,7 @@ from spec_lib.decoding import CacheLengths
 from spec_lib.plots import animation, glyphs, style
 
 matplotlib.use("Agg")
+ROOT = Path(sl.__file__).parents[1]
 
 WORDS = {
     "Chinese": "\u6f22\u5b57",
@@ -170,6 +175,21 @@ def test_a_word_is_drawn_as_what_the_reader_can_name(drawn):
     assert said == ["\u00b7U+6F22", "\\x1b[2J", "a\u21b5", "\\r\\t", "\u2205", "\u00e9", "$a$", "U+200D"]
 
 
+@pytest.mark.parametrize("name", FIGURES)
+def test_nothing_that_is_written_is_cut_by_the_edge(drawn, name, monkeypatch):
+    monkeypatch.setitem(globals(), "TOKENS", ["a", "b", "c"])
+    FIGURES[name]("a")
+    figure, texts = drawn[0], [*drawn[0].texts]
+    for axis in figure.axes:
+        legend = [] if axis.get_legend() is None else axis.get_legend().get_texts()
+        texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts, *legend]
+    for text in texts:
+        box = text.get_window_extent()
+        if text.get_text():
+            assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text
+            assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1, text
+
+
 def test_titles_and_legends_keep_their_lines(drawn):
     plots.plot_lines([1], {"one\n\u6f22": [1]}, "a\nb\x07", "x", "y")
     axis = drawn[0].axes[0]
@@ -245,6 +265,22 @@ def test_a_window_stays_open_where_matplotlib_is_interactive(monkeypatch):
         plots.plot_lines([1], {"a": [1]}, "t", "x", "y")
         assert len(plt.get_fignums()) == 1
     plt.close("all")
+
+
+def test_a_notebooks_backend_keeps_its_settings():
+    """The first figure of a notebook loads its backend, which turns matplotlib interactive: the style must not undo it.
+
+    If it did, figures that a reader makes without plt.show() would no longer appear.
+    """
+    pytest.importorskip("matplotlib_inline")
+    code = "import IPython.core.interactiveshell as shell; shell.InteractiveShell.instance(); import matplotlib\n"
+    code += "from spec_lib import plots; plots.plot_lines([1], {'a': [1]}, 't', 'x', 'y')\n"
+    code += (
+        "print(matplotlib.is_interactive(), matplotlib.rcParams['axes.spines.top'], matplotlib.pyplot.get_fignums())"
+    )
+    environment = {**os.environ, "MPLBACKEND": "module://matplotlib_inline.backend_inline", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.stdout.splitlines()[-1:] == ["True True []"], done.stderr
 
 
 # --- text -------------------------------------------------------------------------------------------------------

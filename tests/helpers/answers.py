@@ -7,13 +7,11 @@ import json
 import re
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import torch
 
 import spec_lib as sl
-
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+from tests.helpers.paths import NOTEBOOKS
 
 
 def _cells(kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the notebooks derive and show, taken out of their cells."""
+"""What the notebooks derive, taken out of their cells."""
 
 import json
 

@@ -11,7 +11,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests.helpers.models import float_pair, tiny_gpt2  # noqa: E402, F401
+from tests.helpers.models import blurred, float_pair, tiny_gpt2  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -28,3 +28,17 @@ settings.load_profile("course")
 def models():
     """(target, draft): two layers and one, far enough apart for a wrong rule to show."""
     return float_pair()
+
+
+@pytest.fixture(scope="session")
+def pair():
+    """A target whose greedy text is varied (weights not tied), and a draft that is right two times in three."""
+    target = tiny_gpt2(0, initializer_range=0.5, tie_word_embeddings=False)
+    return target, blurred(target, 0.05)
+
+
+@pytest.fixture(scope="session")
+def deep_pair():
+    """As `pair`, with two layers."""
+    target = tiny_gpt2(0, layers=2, initializer_range=0.5, tie_word_embeddings=False)
+    return target, blurred(target, 0.05)

@@ -2,9 +2,10 @@
 
 from . import benchmark, checks, plots, widgets
 from .cache import CachedModel, TableModel
+from .classroom import setup_line
 from .decoding import Generation, Round, Summary, autoregressive, speculative, speculative_rounds, summarize
 from .drafting import Draft, ModelDrafter
-from .pairs import Pair, check_vocabulary, load_pair, setup_line
+from .pairs import Pair, check_vocabulary, load_pair
 from .sampling import Sampling, Source, draw, probabilities
 from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
 from .verification import residual, verify_deepmind, verify_google

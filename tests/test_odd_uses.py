@@ -17,7 +17,6 @@ from spec_lib import (
     TableModel,
     autoregressive,
     load_pair,
-    pairs,
     plots,
     probabilities,
     speculative,
@@ -25,6 +24,7 @@ from spec_lib import (
     summarize,
     widgets,
 )
+from spec_lib.devices import one_thread
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_after_an_interrupt_everything_can_be_used_again(pair):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="sends itself a signal")
 def test_after_an_interrupt_torch_has_its_threads_back():
     model = tiny_gpt2(0, layers=2)
-    pairs.one_thread(model)
+    one_thread(model)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -120,7 +120,7 @@ def test_after_an_interrupt_torch_has_its_threads_back():
 
 def test_a_copy_of_a_model_on_one_thread_is_itself():
     model = tiny_gpt2(0)
-    pairs.one_thread(model)
+    one_thread(model)
     twin = copy.deepcopy(model)
     with torch.no_grad():
         twin.lm_head.weight.zero_()

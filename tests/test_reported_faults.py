@@ -36,14 +36,15 @@ from spec_lib import (
     TableModel,
     autoregressive,
     benchmark,
+    options,
     plots,
     speculative,
     speculative_rounds,
     summarize,
-    timing,
     widgets,
 )
 from spec_lib import __main__ as cli
+from spec_lib.benchmark import comparison, timing
 
 ROOT = Path(__file__).resolve().parents[1]
 GREEDY = Sampling(0)
@@ -629,7 +630,10 @@ def test_two_prompts_at_once_are_refused_by_the_clocks_too(pair):
     Right: the sentence that names the batch size, also from what measures.
     """
     both = Pair(*pair, range(31))
-    for call in (lambda ids: timing.first_token(both, ids), lambda ids: timing.bill(both, ids, (0, 2), new=6)):
+    for call in (
+        lambda ids: timing.first_token(both, ids),
+        lambda ids: timing.time_breakdown(both, ids, (0, 2), new=6),
+    ):
         with pytest.raises(ValueError) as error:
             call(torch.cat([prompt(5)] * 2))
         one_sentence(error, "batch size must be 1", "(2, 5)")
@@ -706,8 +710,8 @@ def told(pair, monkeypatch):
 
     for name in ("autoregressive", "speculative", "speculative_rounds"):
         monkeypatch.setattr(sl, name, note(name, getattr(sl, name)))
-        if hasattr(benchmark, name):
-            monkeypatch.setattr(benchmark, name, note(name, getattr(benchmark, name)))
+        if hasattr(comparison, name):
+            monkeypatch.setattr(comparison, name, note(name, getattr(comparison, name)))
     both = Pair(*pair, Digits(), prompts={"one": "1 2 3"})
     monkeypatch.setattr(sl, "load_pair", lambda *a, **k: both)
     return both, heard
@@ -728,13 +732,15 @@ def test_every_loop_hears_all_the_settings(told, capsys, monkeypatch):
     assert {g for name, _, g, _ in heard if name != "autoregressive"} == {2}
     heard.clear()
     generate, theirs = both.target.generate, []
-    monkeypatch.setattr(both.target, "generate", lambda *a, **o: theirs.append(o) or generate(*a, **o))
+    monkeypatch.setattr(
+        both.target, "generate", lambda *a, **o: theirs.append((both.target.generation_config, o)) or generate(*a, **o)
+    )
     setting = benchmark.Setting(gamma=2, new=6, temperature=0.5, top_k=2, top_p=0.9)
     benchmark.compare(both, setting, 1)
     assert {name for name, *_ in heard} == {"autoregressive", "speculative"}
     assert {s for _, s, _, _ in heard} == {want}
-    assert {(o["temperature"], o["top_k"], o["top_p"]) for o in theirs} == {(0.5, 2, 0.9)}
-    assert all(o["attention_mask"].tolist() == [[1, 1, 1]] and o["pad_token_id"] is not None for o in theirs)
+    assert {(c.temperature, c.top_k, c.top_p) for c, _ in theirs} == {(0.5, 2, 0.9)}
+    assert all(o["attention_mask"].tolist() == [[1, 1, 1]] and c.pad_token_id is not None for c, o in theirs)
 
 
 def test_an_empty_prompt_on_the_command_line(told, capsys):
@@ -747,7 +753,7 @@ def test_an_empty_prompt_on_the_command_line(told, capsys):
     assert cli.main(["generate", "", "--max-new-tokens", "5", "--seed", "1", "--temperature", "0", "--ignore-eos"]) == 0
     out = capsys.readouterr().out.split()
     assert out == [str(t) for t in plain_greedy(both.target, torch.tensor([[30]]), 5) if t != 30]
-    assert benchmark.check(both, benchmark.Setting(prompt="", new=6), ("target alone",))[0].tolist() == [[30]]
+    assert benchmark.prompts_for(both, benchmark.Setting(prompt="", new=6), ("target alone",))[0].tolist() == [[30]]
     both.tokenizer.eos_token_id = None
     assert cli.main(["generate", ""]) == 2
     assert "the prompt is empty" in capsys.readouterr().err
@@ -761,9 +767,17 @@ def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, 
     says so.  Siblings: tokens a second count new tokens only, however long the prompt.
     """
     both, _ = told
-    monkeypatch.setattr(sl, "autoregressive", lambda *a, generator, **o: clock(plain if generator else 50))
-    monkeypatch.setattr(sl, "speculative", lambda *a, generator, **o: clock(fast if generator else 90))
-    said = cli.compare(both, prompt(30), 10, Sampling(), 4, "google", runs=4)
+
+    def write(pair, setting, arm, ids, seed):
+        assert ids.shape[1] == 30  # the prompt that was given, though it has the name of one of the pair's own
+        clock((plain if arm == "target alone" else fast) if seed else 50)
+        return setting.new, 5, 3, 1
+
+    monkeypatch.setattr(comparison, "_write", write)
+    given = " ".join("7" for _ in range(30))
+    both.prompts[given] = "1 2 3"
+    words = ["generate", given, "--max-new-tokens", "10", "--compare"]
+    said = cli.comparison(options.parser().parse_args(words), both, runs=4)
     assert said.endswith(f"{ratio} times as fast")
     assert f"plain {10 / plain:.0f} tokens/s, speculative {10 / fast:.0f} tokens/s" in said
 
@@ -774,18 +788,17 @@ def test_a_loss_is_predicted_and_shown():
     Right: alpha .3, gamma 5, c .5 predicts .408, the table shows it beside the measured .4 and -60 %.
     """
     arms = {
-        name: {"seconds": seconds, "passes": passes, "accepted": a, "rejected": r, "gamma": 5}
+        name: benchmark.Arm(5, seconds, passes, a, r)
         for name, seconds, passes, a, r in (
             ("target alone", [2.0, 2.0], 40, 0, 0),
             ("draft alone", [1.0, 1.0], 40, 0, 0),
             ("speculative, google", [5.0, 5.0], 28, 12, 28),
         )
     }
-    setting = {"gamma": 5, "new": 20}
-    measured = {"setting": setting, "runs": 2, "v": {"1": [1.0], "6": [1.0]}, "arms": arms, "pair": "toy"}
+    measured = benchmark.Measurement("toy", benchmark.Setting(gamma=5, new=20), 2, {1: [1.0], 6: [1.0]}, arms)
     row = benchmark.rows(measured)[2]
-    assert row["alpha"] == pytest.approx(0.3) and row["predicted"] == pytest.approx(0.4079, abs=5e-5)
-    assert row["speedup"] == pytest.approx(0.4) and row["improvement"] == pytest.approx(-60)
+    assert row.alpha == pytest.approx(0.3) and row.predicted == pytest.approx(0.4079, abs=5e-5)
+    assert row.speedup == pytest.approx(0.4) and row.improvement == pytest.approx(-60)
     line = benchmark.table(measured).splitlines()[3]
     assert "0.40" in line and "-60 %" in line and "0.41" in line
 
@@ -815,7 +828,7 @@ SCRIPT = """
     pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Words(), prompts={{"one": "x"}})
     for temperature in (0.0, 0.7):
         m = benchmark.compare(pair, benchmark.Setting(gamma=3, new=8, temperature=temperature), 1)
-        assert all(len(arm["seconds"]) == 1 for arm in m["arms"].values())
+        assert all(len(arm.seconds) == 1 for arm in m.arms.values())
     warnings.simplefilter("ignore", ResourceWarning)  # old releases of torch leave a folder to be cleaned up at exit
     print("done")
 """

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from spec_lib import best_gamma, expected_tokens, operations_factor, walltime_improvement
+from spec_lib.theory import predict, round_cost
 
 
 @pytest.mark.parametrize(
@@ -136,11 +137,11 @@ def test_values_out_of_range_are_refused(call, word):
 
 def test_a_prediction_from_measured_costs_is_the_theorem_with_them():
     seconds = {1: 0.02, 5: 0.03}  # of a pass over one token and over five: any unit will do
-    assert sl.theory.round_cost(4, 0.1, seconds) == pytest.approx(0.4 + 1.5)
-    expected = sl.expected_tokens(0.7, 4) / 1.9
+    assert round_cost(4, 0.1, seconds) == pytest.approx(0.4 + 1.5)
+    expected = expected_tokens(0.7, 4) / 1.9
     for v in (seconds, {n: 1000 * t for n, t in seconds.items()}):
-        assert sl.theory.predict(0.7, 4, 0.1, v) == pytest.approx(expected)
+        assert predict(0.7, 4, 0.1, v) == pytest.approx(expected)
     with pytest.raises(ValueError, match="alpha is a rate"):
-        sl.theory.predict(1.1, 4, 0.1, seconds)
+        predict(1.1, 4, 0.1, seconds)
     with pytest.raises(KeyError):
-        sl.theory.predict(0.7, 3, 0.1, seconds)  # v(4) was not measured
+        predict(0.7, 3, 0.1, seconds)  # v(4) was not measured

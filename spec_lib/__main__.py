@@ -30,14 +30,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def generate(args: argparse.Namespace) -> int:
     """Write a text, and on request how it came about and how fast."""
-    from . import Sampling, Source, speculative_rounds, summarize
+    from . import Randomness, Sampling, speculative_rounds, summarize
     from .numbers import at_least_one
     from .plots import MEANING, SHAPE, ansi_text, origins, pieces, visible
 
     # Everything that can be refused without a model is refused before one is loaded.
     sampling = Sampling(args.temperature, args.top_k, args.top_p)
     at_least_one("--gamma", args.gamma), at_least_one("--max-new-tokens", args.max_new_tokens)
-    Source(args.seed)
+    Randomness(args.seed)
     if args.compare:
         setting_of(args)
     refuse_pair(args)

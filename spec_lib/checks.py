@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from .decoding import Round
+from .records import Round
 
 # The ten claims of notebook 00, in its order; the course tests each one somewhere.  All are false.
 CLAIMS = (

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from . import hub
-from .cache import check_causal
+from .architectures import check_causal, device_of
 from .devices import find_device, one_thread
 from .numbers import as_int
 
@@ -68,7 +68,8 @@ class Pair:
 
     @property
     def device(self) -> torch.device:
-        return self.target.device
+        """Where the target reads."""
+        return device_of(self.target)
 
     def encode(self, text: str) -> torch.Tensor:
         """Token ids (1, length) int64 on the target's device.  An empty text becomes the tokenizer's start token;

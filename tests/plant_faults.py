@@ -254,8 +254,8 @@ FAULTS = (
     Fault(
         "generator dropped",
         D,
-        "self.source = as_source(generator, self.target.device)",
-        "self.source = as_source(None, self.target.device)",
+        "self.source = as_randomness(generator, self.target.device)",
+        "self.source = as_randomness(None, self.target.device)",
     ),
     Fault("attention mask dropped", D, "ids = ids[:, ids.shape[1] - keep :]", "pass"),
     Fault("training mode kept", D, "module.training = False", "module.training = True"),

@@ -22,7 +22,7 @@ SIZES = [(3, 1, 5, 1011), (3, 2, 4, 981), (2, 2, 7, 2784), (2, 3, 6, 3680)]
 @pytest.mark.parametrize(("vocab", "gamma", "budget", "paths"), SIZES)
 def test_law(vocab: int, gamma: int, budget: int, paths: int, rule: str):
     """Without an end of text."""
-    assert checks.check_loop_law(vocab, gamma, budget, rule) == paths
+    assert checks.check_loop_distribution(vocab, gamma, budget, rule) == paths
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_law(vocab: int, gamma: int, budget: int, paths: int, rule: str):
 @pytest.mark.parametrize("rule", RULES)
 def test_law_with_eos(vocab: int, gamma: int, budget: int, eos, paths: int | None, rule: str):
     """With one, or two, that end the text wherever in a round they fall."""
-    found = checks.check_loop_law(vocab, gamma, budget, rule, eos)
+    found = checks.check_loop_distribution(vocab, gamma, budget, rule, eos)
     assert paths in (None, found)
 
 
@@ -53,14 +53,14 @@ SETTINGS = {
 def test_law_with_settings(name: str, rule: str):
     """With temperature, top-k and top-p, the draft's own too."""
     own, drafts = SETTINGS[name]
-    checks.check_loop_law(3, 1, 4, rule, sampling=own, draft_sampling=drafts)
+    checks.check_loop_distribution(3, 1, 4, rule, sampling=own, draft_sampling=drafts)
 
 
 def test_power():
     """The models would show a fault: they differ, and an earlier token moves what comes next."""
     for vocab in (2, 3):
         target, draft = exact.small_pair(vocab)
-        gap, moves = checks.power(target, draft, vocab, 5)
+        gap, moves = exact.power(target, draft, vocab, 5)
         assert 0.3 <= gap <= 0.7 and min(moves) > 0.02, f"{vocab} tokens: TV {gap}, moved by {moves}"
 
 
@@ -70,7 +70,7 @@ def test_remembered_passes_are_the_same():
     for make in (lambda m: m, exact.remembering):
         kwargs = {"vocab": 2, "width": 8, "context": 16, "initializer_range": 0.6}
         target, draft = (make(exact.tiny_gpt2(seed, **kwargs).double()) for seed in (0, 1))
-        laws.append(exact.loop_law(target, draft, [1, 0, 1], 4, RULES["google"], gamma=2))
+        laws.append(exact.loop_distribution(target, draft, [1, 0, 1], 4, RULES["google"], gamma=2))
     assert laws[0] == laws[1]
 
 

@@ -24,12 +24,12 @@ def test_rules_are_the_ones_exported():
 def test_law(size: int, gamma: int):
     """The emitted text has the target's law, for laws with zeros, certainties and equal rows."""
     large = size**gamma > 60
-    checks.check_rule_law([(size, gamma)], seeds=range(3 if large else 6), starts=1 if large else size)
+    checks.check_rule_distribution([(size, gamma)], seeds=range(3 if large else 6), starts=1 if large else size)
 
 
 def test_random_laws_are_as_announced():
     """The drawn laws hold what the enumeration is to meet: zeros, one-hot rows, equal rows, and dense ones."""
-    pairs = [exact.random_laws(size, seed) for size in (2, 3, 4, 5) for seed in range(4)]
+    pairs = [exact.random_distributions(size, seed) for size in (2, 3, 4, 5) for seed in range(4)]
     rows = [(p, q) for target, draft in pairs for p, q in zip(target, draft, strict=True)]
     for one in (0, 1):
         assert any((r[one] == 1).any() for r in rows) and any((r[one] > 0).all() for r in rows)
@@ -41,7 +41,7 @@ def test_random_laws_are_as_announced():
 def test_pieces_are_fine_enough():
     """A verdict never changes inside a piece, so that the sum over pieces is the integral."""
     for seed in range(3):
-        target, draft = exact.random_laws(3, seed)
+        target, draft = exact.random_distributions(3, seed)
         for rule in RULES.values():
             for x in range(3):
                 p, q, drafted = target[[0, x]], draft[:1], torch.tensor([x])

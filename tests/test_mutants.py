@@ -79,7 +79,7 @@ class DraftSource:
 def drawn_from(change) -> Plant:
     """change(q, sampling): the law from which the draft really draws."""
 
-    def start(real, drafter, ids, settings, source):
+    def start(real, drafter, ids, settings, source, target):
         return real(drafter, ids, settings, DraftSource(source, lambda p: change(p, settings)))
 
     return around(drafting.ModelDrafter, "start", start)
@@ -223,10 +223,22 @@ def zero_ends_the_text(real, *args):
 ROLLBACK = (cache.CachedModel, "rollback")
 ACCEPT = (drafting.ModelSession, "accept")
 MUTANTS = [
-    Mutant("01 resample from p", residual(wrong.residual_is_p), ("rule_law", "rule_references", "loop_law")),
-    Mutant("02 residual |p - q|", residual(wrong.residual_absolute), ("rule_law", "rule_references", "loop_law")),
-    Mutant("03 softmax of the residual", residual(wrong.residual_softmax), ("rule_law", "rule_references")),
-    Mutant("04a argmax draft, soft q in the ratio", drawn_from(lambda p, s: certain(p)), ("loop_law", "loop_filters")),
+    Mutant(
+        "01 resample from p",
+        residual(wrong.residual_is_p),
+        ("rule_distribution", "rule_references", "loop_distribution"),
+    ),
+    Mutant(
+        "02 residual |p - q|",
+        residual(wrong.residual_absolute),
+        ("rule_distribution", "rule_references", "loop_distribution"),
+    ),
+    Mutant("03 softmax of the residual", residual(wrong.residual_softmax), ("rule_distribution", "rule_references")),
+    Mutant(
+        "04a argmax draft, soft q in the ratio",
+        drawn_from(lambda p, s: certain(p)),
+        ("loop_distribution", "loop_filters"),
+    ),
     Mutant(
         "04b the same at temperature 0",
         both(
@@ -248,30 +260,36 @@ MUTANTS = [
         around(decoding._Job, "__init__", target_ignores_sampling),
         ("loop_filters", "greedy"),
     ),
-    Mutant("06a every uniform is .8823", rule(wrong.seed_in_the_loop), ("rule_law", "rule_references", "loop_law")),
-    Mutant("06b seeded anew at every draw", around(sampling.Source, "uniforms", constant_source), ("source",)),
+    Mutant(
+        "06a every uniform is .8823",
+        rule(wrong.seed_in_the_loop),
+        ("rule_distribution", "rule_references", "loop_distribution"),
+    ),
+    Mutant("06b seeded anew at every draw", around(sampling.Randomness, "uniforms", constant_source), ("source",)),
     Mutant(
         "07a last accepted token redrawn, no bonus",
         rule(wrong.rule_of(finish=wrong.last_redrawn)),
-        ("rule_law", "rule_references", "own_draft"),
+        ("rule_distribution", "rule_references", "own_draft"),
     ),
     Mutant("07b no bonus (law right)", rule(wrong.rule_of(finish=wrong.no_bonus)), ("own_draft", "rule_acceptance")),
-    Mutant("08a accepted ones counted behind a rejection", rule(wrong.counts_all_verdicts), ("rule_law", "trace")),
-    Mutant("08b only the first verdict counts", rule(wrong.first_verdict_decides), ("rule_law", "trace")),
+    Mutant(
+        "08a accepted ones counted behind a rejection", rule(wrong.counts_all_verdicts), ("rule_distribution", "trace")
+    ),
+    Mutant("08b only the first verdict counts", rule(wrong.first_verdict_decides), ("rule_distribution", "trace")),
     Mutant(
         "09 equality test, then a fresh draw",
         rule(wrong.rule_of(wrong.accept_if_equal, wrong.residual_is_p)),
-        ("rule_law", "rule_references", "loop_law"),
+        ("rule_distribution", "rule_references", "loop_distribution"),
     ),
     Mutant(
         "10 bonus from row gamma",
         rule(wrong.rule_of(finish=wrong.bonus_of_row_before)),
-        ("rule_law", "every_token", "loop_law"),
+        ("rule_distribution", "every_token", "loop_distribution"),
     ),
     Mutant(
         "11 whole text fed on top of the cache",
         around(cache.CachedModel, "feed", whole_text_again),
-        ("trace", "loop_law", "work"),
+        ("trace", "loop_distribution", "work"),
     ),
     Mutant("12a last draft never fed to the draft", around(*ACCEPT, last_draft_not_fed), ("trace", "own_draft")),
     Mutant("12b draft's cache never trimmed", around(*ACCEPT, draft_never_trimmed), ("trace",)),
@@ -279,20 +297,28 @@ MUTANTS = [
     Mutant(
         "12d target's cache keeps a rejected token",
         in_round(lambda real, target: lambda length: real(min(length + 1, target.length))),
-        ("loop_law", "trace", "greedy"),
+        ("loop_distribution", "trace", "greedy"),
     ),
-    Mutant("13a cache[:-0]", around(*ROLLBACK, empties), ("trace", "loop_law", "own_draft")),
-    Mutant("13b crop(+n)", around(*ROLLBACK, crops_by_a_positive_count), ("trace", "loop_law")),
+    Mutant("13a cache[:-0]", around(*ROLLBACK, empties), ("trace", "loop_distribution", "own_draft")),
+    Mutant("13b crop(+n)", around(*ROLLBACK, crops_by_a_positive_count), ("trace", "loop_distribution")),
     Mutant(
         "13c drafted[:-0]",
         tokens(lambda r: r.drafted[: r.accepted - len(r.drafted)].tolist() + ([] if r.token is None else [r.token])),
-        ("loop_law", "every_token", "eos"),
+        ("loop_distribution", "every_token", "eos"),
     ),
     Mutant(
-        "14a EOS inside a round not seen", around(decoding._Job, "_round", eos_at_the_end_only), ("eos", "loop_eos_law")
+        "14a EOS inside a round not seen",
+        around(decoding._Job, "_round", eos_at_the_end_only),
+        ("eos", "loop_eos_distribution"),
     ),
-    Mutant("14b EOS, then a bonus", around(decoding._Job, "_round", bonus_behind_eos), ("eos", "loop_eos_law")),
-    Mutant("15 only the first of several EOS ids", around(decoding, "_check", only_first_eos), ("eos", "loop_eos_law")),
+    Mutant(
+        "14b EOS, then a bonus", around(decoding._Job, "_round", bonus_behind_eos), ("eos", "loop_eos_distribution")
+    ),
+    Mutant(
+        "15 only the first of several EOS ids",
+        around(decoding, "_check", only_first_eos),
+        ("eos", "loop_eos_distribution"),
+    ),
     Mutant(
         "16a gamma not shortened at the end", round_with(left=lambda job, left: left + job.gamma), ("budget", "greedy")
     ),
@@ -302,7 +328,7 @@ MUTANTS = [
     Mutant(
         "17a len(ids) as prompt length",
         round_with(size=lambda job, size: size - job.ids.shape[1] + 1),
-        ("trace", "loop_law", "greedy"),
+        ("trace", "loop_distribution", "greedy"),
     ),
     Mutant("17b prompt counted in the budget", budget(lambda prompt, count: max(0, count - prompt + 1)), ("budget",)),
     Mutant("18 0/0 in the residual", residual(wrong.residual_unguarded), ("rule_references",)),
@@ -312,12 +338,12 @@ MUTANTS = [
     Mutant(
         "22b token 0 is falsy",
         tokens(lambda r: r.drafted[: r.accepted].tolist() + ([r.token] if r.token else [])),
-        ("every_token", "loop_law"),
+        ("every_token", "loop_distribution"),
     ),
     Mutant(
         "ratio q/p",
         rule(wrong.rule_of(wrong.accept_inverted)),
-        ("rule_law", "rule_references", "loop_law"),
+        ("rule_distribution", "rule_references", "loop_distribution"),
     ),
     Mutant("exact-match verification (law right)", rule(wrong.exact_match), ("rule_acceptance", "rule_references")),
 ]
@@ -344,5 +370,5 @@ def test_rows():
 def test_rule_of_is_right(monkeypatch):
     """The frame in which wrong rules are written is itself right: what fails is the one part that differs."""
     rule(wrong.rule_of())(monkeypatch, lambda: None)
-    for name in ("rule_law", "rule_references", "rule_acceptance", "rule_zero", "rules_agree", "trace"):
+    for name in ("rule_distribution", "rule_references", "rule_acceptance", "rule_zero", "rules_agree", "trace"):
         checks_of_samplers.CHECKS[name]()

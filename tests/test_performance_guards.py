@@ -11,8 +11,8 @@ import pytest
 import torch
 from conftest import tiny_gpt2
 
-from spec_lib import CachedModel, Sampling, Source, TableModel, autoregressive, draw, speculative, speculative_rounds
-from spec_lib.decoding import CacheLengths
+from spec_lib import CachedModel, Sampling, Randomness, TableModel, autoregressive, draw, speculative, speculative_rounds
+from spec_lib.records import CacheLengths
 from spec_lib.verification import RULES
 
 ASKS = {"item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "equal", "allclose", "is_nonzero"}
@@ -50,17 +50,17 @@ class DeviceTable(TableModel):
     """A table of laws whose answers are on the pretended device."""
 
     def fresh(self):
-        return DeviceTable(self.laws)
+        return DeviceTable(self.table)
 
     def feed(self, ids, keep=None):
         return on_device(super().feed(ids, keep))
 
 
-class DeviceSource:
+class DeviceRandomness:
     """Uniforms and draws on the pretended device."""
 
     def __init__(self, seed: int):
-        self.source = Source(seed)
+        self.source = Randomness(seed)
 
     def uniforms(self, k, position):
         return on_device(self.source.uniforms(k, position))
@@ -78,7 +78,7 @@ def tables():
 
 def questions_of_rounds(tables, **options) -> tuple[list[list[str]], list]:
     """What the host asked in each round, and the rounds."""
-    rounds = speculative_rounds(*tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceSource(0), **options)
+    rounds = speculative_rounds(*tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceRandomness(0), **options)
     asked, out = [], []
     OnDevice.asked.clear()
     for done in rounds:
@@ -141,7 +141,7 @@ def test_the_plain_loop_does_not_wait_for_each_token(tables, sampling):
     for budget in (5, 40):
         ids = on_device(torch.tensor([[0, 1]]))
         OnDevice.asked.clear()
-        autoregressive(tables[0], ids, budget, sampling, generator=DeviceSource(0))
+        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceRandomness(0))
         counts.append(len(OnDevice.asked))
     assert counts[0] == counts[1] <= 5  # the prompt's check, the tokens, the NaN flags: the same for any length
 
@@ -260,7 +260,7 @@ class Frozen(TableModel):
     given: list = []
 
     def fresh(self):
-        return Frozen(self.laws)
+        return Frozen(self.table)
 
     def feed(self, ids, keep=None):
         self.given.append((ids, ids.clone()))
@@ -283,7 +283,7 @@ def test_inputs_are_never_changed_in_place(tables, sampling, rule):
 
     models = [Frozen(t.laws) for t in tables]
     speculative(*models, ids, 20, rule=watched, sampling=sampling, generator=0, trace=True)
-    autoregressive(models[0], ids, 6, sampling, generator=0)
+    autoregressive(models[0], ids, 6, sampling=sampling, generator=0)
     assert len(Frozen.given) > 20
     assert all(torch.equal(x, kept) for x, kept in Frozen.given + seen)
     assert ids.tolist() == [[0, 1, 2]]

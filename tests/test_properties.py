@@ -22,7 +22,7 @@ from transformers import GPT2LMHeadModel
 from spec_lib import (
     CachedModel,
     Sampling,
-    Source,
+    Randomness,
     TableModel,
     autoregressive,
     probabilities,
@@ -347,7 +347,7 @@ def test_padding_that_the_mask_hides_changes_nothing(case, padding, rule):
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=20), st.integers(0, 2**32))
 def test_a_source_never_repeats_itself(chunks, seed):
-    source = Source(seed)
+    source = Randomness(seed)
     given_out = torch.cat([source.uniforms(k, 0) for k in chunks])
     assert len(given_out) == sum(chunks)
     assert given_out.dtype == torch.float32

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import torch
 
-from ..decoding import autoregressive, speculative, summarize
+from ..decoding import autoregressive, speculative
 from ..numbers import at_least_one
 from ..pairs import TINY_DRAFTS, Pair, load_pair
+from ..records import summarize
 from . import assisted
 from .settings import ARMS, DRAFT, FACTORS, RULES, TARGET, THEIRS, Setting, prompts_for
 from .tables import Arm, Measurement

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..cache import as_scored
+from ..cache import as_model
 from ..numbers import at_least_one
 from ..pairs import Pair
 from ..sampling import Sampling
@@ -60,7 +60,7 @@ def prompts_for(pair: Pair, setting: Setting, arms: Sequence[str] = ARMS) -> lis
     prompts = [pair.encode(text) for text in texts]
     longest = max(ids.shape[1] for ids in prompts)
     for name, model in (("target", pair.target), ("draft", pair.draft)):
-        most = as_scored(model).max_length
+        most = as_model(model).max_length
         if most is not None and longest + setting.new > most:
             raise ValueError(f"{longest} prompt tokens and {setting.new} new ones do not fit the {name}'s {most}")
     return prompts

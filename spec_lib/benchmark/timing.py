@@ -11,7 +11,7 @@ from time import perf_counter
 
 import torch
 
-from ..cache import CachedModel, as_scored
+from ..cache import CachedModel, as_model
 from ..decoding import autoregressive, speculative, speculative_rounds
 from ..numbers import as_int, at_least_one
 from ..pairs import Pair
@@ -47,7 +47,7 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
     counts, runs = [as_int(n) or 0 for n in counts], at_least_one("runs", runs)
     if not counts or min(counts) < 1:
         raise ValueError(f"counts must be whole numbers of at least 1, got {counts}")
-    cached = as_scored(model)
+    cached = as_model(model)
     if cached.max_length is not None and context + max(counts) > cached.max_length:
         raise ValueError(f"{context} + {max(counts)} tokens are more than the model's {cached.max_length} positions")
     ids = torch.arange(context + max(counts), device=cached.device) % cached.vocab  # any tokens: each takes as long
@@ -153,7 +153,7 @@ def memory(pair: Pair, tokens: int = 1000) -> dict[str, int]:
     found = {}
     for name, model in (("target", pair.target), ("draft", pair.draft)):
         found[f"{name} weights"] = sum(p.numel() * p.element_size() for p in model.parameters())
-        cached = as_scored(model)
+        cached = as_model(model)
         cached.feed(torch.zeros(1, dtype=torch.int64, device=cached.device))
         kept = [t for layer in cached.cache.layers for t in (layer.keys, layer.values)]  # of one token
         found[f"{name} cache"] = tokens * sum(t.numel() * t.element_size() for t in kept)

@@ -17,7 +17,8 @@ import torch
 
 from .. import hub
 from ..cache import CachedModel
-from ..decoding import autoregressive, speculative, speculative_rounds, summarize
+from ..decoding import autoregressive, speculative, speculative_rounds
+from ..records import summarize
 from ..sampling import Sampling
 
 TEXTS, SIGNIFICANCE = 600, 1e-4  # of the test of the output distribution; the level is of all frequencies together
@@ -104,7 +105,7 @@ def _far_apart(*pairs) -> tuple[bool, str]:
 def _greedy(target, draft, prompts: torch.Tensor, rule: str) -> tuple[bool, str]:
     parted = []
     for ids in prompts:
-        plain = autoregressive(target, ids, NEW, GREEDY).tokens
+        plain = autoregressive(target, ids, NEW, sampling=GREEDY).tokens
         fast = speculative(target, draft, ids, NEW, rule=rule, sampling=GREEDY).tokens
         parted += [] if torch.equal(plain, fast) else [int((plain != fast).nonzero()[0])]
     found = f"{len(prompts)} texts of {NEW} tokens"
@@ -175,7 +176,7 @@ def _sixteen_bits(models, device, dtype, prompts: torch.Tensor) -> tuple[bool, s
         if "implement" in str(error) or "support" in str(error):
             return True, f"left out, not done by this device ({reason(error)})"
         raise
-    plain = [autoregressive(target, ids, NEW, GREEDY).tokens for ids in prompts]
+    plain = [autoregressive(target, ids, NEW, sampling=GREEDY).tokens for ids in prompts]
     with torch.no_grad():  # the same rounded weights, computed in float32
         logits = (
             copy.deepcopy(target).float()(torch.cat([text.ids for text in fast])).logits[:, prompts.shape[1] - 1 : -1]

@@ -57,7 +57,7 @@ WAYS = {
 @pytest.fixture(scope="module")
 def embedded():
     """The four embedded models, and a random one as `check` makes them."""
-    from spec_lib.device_exact import random_gpt2
+    from spec_lib.device.exact import random_gpt2
 
     random = random_gpt2((1, 8, 2), 31, "cpu")
     one_thread(random)

@@ -4,11 +4,13 @@ import copy
 
 import pytest
 import torch
-from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
+from transformers import GenerationConfig
 
 import spec_lib as sl
 from spec_lib.benchmark import ARMS, Setting, assisted, comparison
 from spec_lib.benchmark.settings import THEIRS
+from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Words
 
 NEW = 24
 # What checkpoints ship, and what else would change the text.  Values that this pair's texts certainly meet.
@@ -46,28 +48,9 @@ SETTINGS = {
 SHIPPED = ("repetition_penalty", "top_k", "temperature", "max_length")
 
 
-class Words:
-    """A tokenizer of digits, enough for a pair."""
-
-    eos_token_id = bos_token_id = None
-
-    def __len__(self):
-        return 31
-
-    def __call__(self, text, **_):
-        return {"input_ids": [int(x) for x in text.split()]}
-
-
-def model(seed: int) -> torch.nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        size = {"vocab_size": 31, "n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
-        return GPT2LMHeadModel(GPT2Config(**size, initializer_range=0.2, bos_token_id=None, eos_token_id=None)).eval()
-
-
 @pytest.fixture
 def pair():
-    return sl.Pair(model(0), model(1), Words(), prompts={"one": "1 2 3"})
+    return sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Words(), prompts={"one": "1 2 3"})
 
 
 def text_of(pair, arm: str, temperature: float) -> list[int]:

@@ -1,114 +1,121 @@
-"""`python -m spec_lib generate`: where a text ends, and what reaches the terminal."""
+"""`python -m spec_lib generate` and its comparison: all settings reach every loop."""
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
 
 import spec_lib as sl
+from spec_lib import Pair, Sampling, benchmark, options
 from spec_lib import __main__ as cli
-from spec_lib import plots
-
-PROMPT, NEW = "1 2 3", 12
-
-
-class Numbers:
-    """A tokenizer whose tokens are numbers; 30 is a special token, which is not shown."""
-
-    bos_token_id, eos_token_id = None, 30
-
-    def __len__(self):
-        return 31
-
-    def __call__(self, text, **_):
-        return {"input_ids": [int(x) for x in text.split()]}
-
-    def decode(self, ids, **_):
-        return "".join(f" {i}" for i in ids if i != 30)
-
-
-def model(seed: int) -> torch.nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        size = {"vocab_size": 31, "n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2}
-        size |= {"initializer_range": 0.5, "tie_word_embeddings": False}
-        return GPT2LMHeadModel(GPT2Config(**size, bos_token_id=None, eos_token_id=None)).eval()
+from spec_lib.benchmark import comparison, timing
+from tests.helpers.models import plain_greedy
 
 
 @pytest.fixture
-def pair(monkeypatch):
-    made = sl.Pair(model(3), model(4), Numbers(), prompts={"one": PROMPT})
-    monkeypatch.setattr(sl, "load_pair", lambda *a, **k: made)
-    return made
+def told(pair, monkeypatch):
+    """The command line with a pair of models of digits; what the loops are told is noted."""
+
+    class Digits:
+        eos_token_id, bos_token_id = 30, None
+
+        def __len__(self):
+            return 31
+
+        def __call__(self, text, **_):
+            return {"input_ids": [int(x) for x in text.split()]}
+
+        def decode(self, ids, **_):
+            return "".join(f" {i}" for i in ids if i != 30)
+
+    heard = []
+
+    def note(name, real):
+        def call(*args, **options):
+            sampling = options.get("sampling") or next((a for a in args if isinstance(a, Sampling)), None)
+            heard.append((name, sampling, options.get("gamma"), options.get("draft_sampling")))
+            return real(*args, **options)
+
+        return call
+
+    for name in ("autoregressive", "speculative", "speculative_rounds"):
+        monkeypatch.setattr(sl, name, note(name, getattr(sl, name)))
+        if hasattr(comparison, name):
+            monkeypatch.setattr(comparison, name, note(name, getattr(comparison, name)))
+    both = Pair(*pair, Digits(), prompts={"one": "1 2 3"})
+    monkeypatch.setattr(sl, "load_pair", lambda *a, **k: both)
+    return both, heard
 
 
-def greedy(pair) -> list[int]:
-    return sl.autoregressive(pair.target, pair.encode(PROMPT), NEW, sampling=sl.Sampling(0)).tokens.tolist()
+@pytest.mark.reported
+def test_every_loop_hears_all_the_settings(told, capsys, monkeypatch):
+    """Settings reached one of the two models, one of the two loops, or the last token only: unlike was compared.
 
-
-def written(capsys, *arguments) -> list[int]:
-    words = ["generate", PROMPT, "--temperature", "0", "--max-new-tokens", str(NEW), *arguments]
-    assert cli.main(words) == 0
-    return [int(x) for x in capsys.readouterr().out.split()[3:]]
-
-
-def test_the_text_ends_where_the_target_says(pair, capsys):
-    """Gemma and Llama 3 list ends of a turn in generation_config that are not the tokenizer's end: they were ignored.
-
-    Right: the first of all ends ends the text, as in transformers.  Siblings: one end or a list, with the tokenizer's
-    or without, several of which one comes first, ids beyond the vocabulary, no tokenizer's end; --ignore-eos ignores
-    all.
+    Right: plain and speculative loops, behind `generate`, `--compare` and the benchmark, all hear the same temperature,
+    top-k and top-p, and no draft has other ones.
     """
-    text = greedy(pair)
-    third = next(i for i in range(2, NEW) if text[i] not in text[:i])
-    x, later = text[third], next(t for t in text[third + 1 :] if t not in text[: third + 1])
-    shown = [t for t in text if t != 30]
-    pair.target.generation_config.eos_token_id = None
-    assert written(capsys) == shown
-    for listed in (x, [x], (x,), [30, x], [x, later], [later, x], [x, -1, 10**6]):
-        pair.target.generation_config.eos_token_id = listed
-        pair.tokenizer.eos_token_id = 30
-        assert written(capsys) == text[: third + 1], listed
-        pair.tokenizer.eos_token_id = None
-        assert written(capsys) == text[: third + 1], listed
-        assert written(capsys, "--ignore-eos") == shown, listed
-    pair.tokenizer.eos_token_id = x  # the tokenizer's end counts too
-    for listed in (None, later, [later], [-1]):
-        pair.target.generation_config.eos_token_id = listed
-        assert written(capsys) == text[: third + 1], listed
-    assert written(capsys, "--ignore-eos") == shown
-    del pair.target.generation_config  # a model that has none
-    assert written(capsys) == text[: third + 1]
+    both, heard = told
+    want = Sampling(0.5, 2, 0.9)
+    words = ["--temperature", "0.5", "--top-k", "2", "--top-p", "0.9", "--max-new-tokens", "6", "--gamma", "2"]
+    assert cli.main(["generate", "1 2", *words, "--compare"]) == 0
+    assert {name for name, *_ in heard} == {"autoregressive", "speculative", "speculative_rounds"}
+    assert {s for _, s, _, _ in heard} == {want} and {d for *_, d in heard} == {None}
+    assert {g for name, _, g, _ in heard if name != "autoregressive"} == {2}
+    heard.clear()
+    generate, theirs = both.target.generate, []
+    monkeypatch.setattr(
+        both.target, "generate", lambda *a, **o: theirs.append((both.target.generation_config, o)) or generate(*a, **o)
+    )
+    setting = benchmark.Setting(gamma=2, new=6, temperature=0.5, top_k=2, top_p=0.9)
+    benchmark.compare(both, setting, 1)
+    assert {name for name, *_ in heard} == {"autoregressive", "speculative"}
+    assert {s for _, s, _, _ in heard} == {want}
+    assert {(c.temperature, c.top_k, c.top_p) for c, _ in theirs} == {(0.5, 2, 0.9)}
+    assert all(o["attention_mask"].tolist() == [[1, 1, 1]] and c.pad_token_id is not None for c, o in theirs)
 
 
-def test_the_text_is_transformers_own(pair, capsys):
-    text = greedy(pair)
-    pair.target.generation_config.eos_token_id = [30, text[4]]
-    config = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
-    ids = pair.encode(PROMPT)
-    theirs = pair.target.generate(ids, attention_mask=torch.ones_like(ids), **config)[0, 3:].tolist()
-    assert len(theirs) < NEW and written(capsys) == [t for t in theirs if t != 30]
+@pytest.mark.reported
+def test_an_empty_prompt_on_the_command_line(told, capsys):
+    """An empty prompt ended in an error about the shape of a tensor.
 
-
-@pytest.mark.parametrize("verbose", [[], ["-v"]])
-def test_all_that_a_model_writes_reaches_the_terminal_through_the_printers(pair, capsys, monkeypatch, verbose):
-    """Control characters that a model writes went to the terminal as they are: they clear it, or set its title.
-
-    Right: prompt, text and each token of the log go through the functions that make them visible.
+    Right: the tokenizer's start or end token opens the text and is not shown.  Siblings: a tokenizer without either, in
+    one sentence; the benchmark.
     """
-    monkeypatch.setattr(plots, "ansi_text", lambda text, origin, colour: text.replace("\x1b", "ESC"))
-    monkeypatch.setattr(plots, "visible", lambda text: text.replace("\x1b", "ESC"))
-    monkeypatch.setattr(Numbers, "decode", lambda self, ids, **_: "".join(f"\x1b[2J{i} " for i in ids))
-    assert cli.main(["generate", PROMPT, "--max-new-tokens", "20", "--ignore-eos", "--seed", "2", *verbose]) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out and out.count("ESC[2J") >= 20
-    assert not verbose or "rejected ESC[2J" in out
+    both, _ = told
+    assert cli.main(["generate", "", "--max-new-tokens", "5", "--seed", "1", "--temperature", "0", "--ignore-eos"]) == 0
+    out = capsys.readouterr().out.split()
+    assert out == [str(t) for t in plain_greedy(both.target, torch.tensor([[30]]), 5) if t != 30]
+    assert benchmark.prompts_for(both, benchmark.Setting(prompt="", new=6), ("target alone",))[0].tolist() == [[30]]
+    both.tokenizer.eos_token_id = None
+    assert cli.main(["generate", ""]) == 2
+    assert "the prompt is empty" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("prompt", ["one", PROMPT])
-def test_the_comparison_is_of_the_prompt_that_was_given(pair, capsys, monkeypatch, prompt):
-    """Right: a prompt that is also the name of one of the pair's own is a text, not that one."""
-    given = []
-    monkeypatch.setattr(Numbers, "__call__", lambda self, text, **_: given.append(text) or {"input_ids": [1, 2]})
-    assert cli.main(["generate", prompt, "--max-new-tokens", "6", "--seed", "1", "--compare"]) == 0
-    assert set(given) == {prompt}
-    assert "times as fast" in capsys.readouterr().out
+@pytest.fixture
+def clock(monkeypatch):
+    """Time passes only where a test says so."""
+    now = [0.0]
+    monkeypatch.setattr(timing, "perf_counter", lambda: now[0])
+    return lambda seconds: now.__setitem__(0, now[0] + seconds)
+
+
+@pytest.mark.reported
+@pytest.mark.parametrize(("plain", "fast", "ratio"), [(2.0, 2.0, "1.00"), (1.0, 2.5, "0.40"), (3.0, 1.0, "3.00")])
+def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, monkeypatch, plain, fast, ratio):
+    """Two equal loops differed, as the first paid for the warm-up; and where speculation lost, nothing was said.
+
+    Right, with a clock that the test turns: equal loops are 1.00 times as fast, a slower one is 0.40 times as fast and
+    says so.  Siblings: tokens a second count new tokens only, however long the prompt.
+    """
+    both, _ = told
+
+    def write(pair, setting, arm, ids, seed):
+        assert ids.shape[1] == 30  # the prompt that was given, though it has the name of one of the pair's own
+        clock((plain if arm == "target alone" else fast) if seed else 50)
+        return setting.new, 5, 3, 1
+
+    monkeypatch.setattr(comparison, "_write", write)
+    given = " ".join("7" for _ in range(30))
+    both.prompts[given] = "1 2 3"
+    words = ["generate", given, "--max-new-tokens", "10", "--compare"]
+    said = cli.comparison(options.parser().parse_args(words), both, runs=4)
+    assert said.endswith(f"{ratio} times as fast")
+    assert f"plain {10 / plain:.0f} tokens/s, speculative {10 / fast:.0f} tokens/s" in said

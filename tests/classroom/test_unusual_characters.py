@@ -20,8 +20,8 @@ import torch
 import spec_lib as sl
 from spec_lib import __main__ as command
 from spec_lib import plots, widgets
-from spec_lib.decoding import CacheLengths
 from spec_lib.plots import animation, glyphs, style
+from spec_lib.records import CacheLengths
 
 matplotlib.use("Agg")
 ROOT = Path(sl.__file__).parents[1]

@@ -13,6 +13,7 @@ import torch
 
 from . import hub
 from .cache import check_causal
+from .matplotlib_folder import choose_folder
 from .notebook import explain_missing_names
 from .numbers import as_int
 
@@ -280,6 +281,7 @@ def setup_line(pair: Pair) -> str:
     import transformers
 
     explain_missing_names()
+    choose_folder()  # before a cell draws the first figure
 
     where = torch.cuda.get_device_name(pair.device) if pair.device.type == "cuda" else str(pair.device)
     return f"{where} | torch {torch.__version__} | transformers {transformers.__version__} | {pair.name}"

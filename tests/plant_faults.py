@@ -349,7 +349,8 @@ def caught_by(fault: Fault) -> str | None:
     """The first test that fails with the fault in, or None."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
-        for name in ("spec_lib", "tests", "notebooks", "course.py", "pyproject.toml", "requirements.txt", "README.md"):
+        top = "course.py pyproject.toml requirements.txt README.md"
+        for name in ("spec_lib", "tests", "notebooks", "tools", *top.split()):
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)
         plant(fault, project)

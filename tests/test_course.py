@@ -662,8 +662,8 @@ def test_windows_has_its_own_locks(tmp_path, monkeypatch):
     windows = Msvcrt()
     monkeypatch.setitem(sys.modules, "msvcrt", windows)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (tmp_path / "a").write_text("so that the end, where it opens, is not the beginning")
     with open(tmp_path / "a", "a+b") as one, open(tmp_path / "a", "a+b") as two:
-        one.write(b"so that the end is not the beginning")
         assert environment.lock(one.fileno()) and not environment.lock(two.fileno())
         windows.held.clear()
         assert environment.lock(two.fileno())
@@ -675,7 +675,11 @@ def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
+    def waits(_):
+        raise AssertionError("for a lock that cannot be had")
+
     monkeypatch.setattr(fcntl, "flock", none)
+    monkeypatch.setattr(time, "sleep", waits)
     with environment.alone(tmp_path / "venv"):
         pass
 
@@ -930,6 +934,32 @@ def test_outside_a_clone_the_set_up_cell_says_so(tmp_path):
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "Run this in a clone of https://github.com/a/b\n")
+
+
+# ---------------------------------------------------------------- what the README says
+
+SHELLS = {  # in a POSIX shell, PowerShell and Windows' command prompt
+    "a pair": (
+        "SPEC_PAIR=tiny python3 course.py",
+        '$env:SPEC_PAIR = "tiny"; py',
+        'set "SPEC_PAIR=tiny" & py course.py',
+    ),
+    "the environment": ("source .venv/bin/activate", r".venv\Scripts\Activate.ps1", r".venv\Scripts\activate.bat"),
+}
+
+
+@pytest.mark.parametrize("ways", SHELLS.values(), ids=SHELLS)
+def test_windows_finds_its_own_way_of_writing_it(ways):
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert [way for way in ways if way not in page] == []
+
+
+def test_every_variable_of_the_hub_that_the_readme_names_is_one():
+    from huggingface_hub import constants
+
+    named = set(re.findall(r"\bHF_[A-Z_]+\b", (ROOT / "README.md").read_text("utf-8"))) - {"HF_TOKEN"}
+    assert "HF_HUB_DISABLE_XET" in named, "the way out of a download that stands still"
+    assert [name for name in named if not hasattr(constants, name)] == []
 
 
 # ---------------------------------------------------------------- where versions stand

@@ -267,7 +267,7 @@ def for_pip(python: Path) -> dict[str, str]:
         return own
     # SECTION.OPTION='VALUE'; what [install] says counts before [global], and a variable before both.
     lines = [re.fullmatch(r"(global|install)\.([\w-]+)=(.*)", line) for line in listed.stdout.splitlines()]
-    found = sorted(match.groups() for match in lines if match and kept(match[2]))
+    found = [match.groups() for match in lines if match and kept(match[2])]  # in pip's order, [global] first
     files = {"PIP_" + option.upper().replace("-", "_"): str(ast.literal_eval(value)) for _, option, value in found}
     return {**files, **own, "PIP_CONFIG_FILE": os.devnull}
 

@@ -17,12 +17,11 @@ import os  # run this cell first: all others need what it makes
 import sys
 
 url = "{url}"
-file = globals().get("__vsc_ipynb_file__", "")  # VS Code may run a notebook in another folder
-places = ("speculative-sampling", ".", "..", "../..", file + "/../..", sys.prefix + "/..", *sys.path)
-places = [os.path.abspath(p) for p in places]
+nb = globals().get("__vsc_ipynb_file__", "")  # VS Code may run a notebook in another folder
+roots = map(os.path.abspath, ("speculative-sampling", ".", "..", "../..", nb + "/../..", sys.prefix + "/..", *sys.path))
 if "google.colab" in sys.modules and not os.path.isdir("speculative-sampling"):  # on Colab: fetch the course, once
     os.system(f"git clone --depth 1 -q -b {branch} {{url}} speculative-sampling")
-sys.path[:0] = [p for p in places if os.path.isdir(p + "/spec_lib")][:1] or sys.exit(f"Run this in a clone of {{url}}")
+sys.path[:0] = [p for p in roots if os.path.isdir(p + "/spec_lib")][:1] or sys.exit(f"Run this in a clone of {{url}}")
 import spec_lib as sl
 
 pair = sl.load_pair()

@@ -7,8 +7,7 @@ from tests.helpers import sim
 from tests.speed.notebooks_on_sim import error_of, notebooks
 
 pytestmark = pytest.mark.skipif(not sim.SUPPORTED, reason="this PyTorch cannot register a device written in Python")
-# The pair, the rule's vectors, and the cache: between them they touch the device in each way that the others do.
-CHOSEN = ("03", "05", "06")
+CHOSEN = ("03", "04", "05")  # the loop built by hand, both rules, and rounds timed on each device there is
 
 
 @pytest.mark.parametrize("file", [f for f in notebooks() if f.name.startswith(CHOSEN)], ids=lambda f: f.stem[:2])
@@ -20,7 +19,6 @@ def test_a_notebook_runs_on_the_device(file):
     "cell, complaint",
     [
         ("import torch\npair.target(torch.tensor([[1, 2]]))", "Expected all tensors to be on the same device"),
-        ("pair.target(pair.encode('a')).logits.detach().numpy()", "can't convert sim:0 device type tensor to numpy"),
         ("pair.draft = sl.pairs.load_pair('tiny').draft", "not on sim"),
     ],
 )

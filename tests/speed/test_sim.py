@@ -253,6 +253,20 @@ class Certain:
         return CertainSession(ids)
 
 
+class OnTheHost:
+    """The same on the host, as an n-gram drafter would be: a list of ints that grows by what the session is told."""
+
+    def start(self, ids, sampling, randomness, target):
+        self.text = [0, 1, 2, 0, 1]  # the prompt of the tables, known without asking the device
+        return self
+
+    def propose(self, k):
+        return sl.Draft(torch.tensor(self.text[:-1][-k:] if k else [], dtype=torch.int64, device="cpu"), None)
+
+    def accept(self, n, token, tokens):
+        self.text += tokens
+
+
 def tables(where, *widths):
     """A table model for each width; the next token depends on the last."""
     generator = torch.Generator().manual_seed(0)
@@ -272,6 +286,7 @@ CASES = {  # which models, new tokens, options
     "a wider draft": ((6, 9), 60, {}),
     "a narrower draft, traced": ((6, 5), 30, {"trace": True}),
     "a drafter that is certain": ((6, Certain()), 60, {}),
+    "a drafter on the host": ((6, OnTheHost()), 60, {}),
     "a drafter that is certain, greedy": ((6, Certain()), 30, {"sampling": sl.Sampling(0)}),
 }
 
@@ -399,7 +414,7 @@ def rule_that_looks_where_it_stopped(p, q, drafted, uniforms):
 
 class OnTheCpu(sl.TableModel):
     def fresh(self):
-        return OnTheCpu(self.laws)
+        return OnTheCpu(self.table)
 
     def feed(self, ids, keep=None):
         return super().feed(ids, keep).cpu()
@@ -428,7 +443,7 @@ def test_planted_faults_are_seen(device):
     with pytest.raises(RuntimeError, match=MIXED):
         rounds(rule=rule_with_a_tensor_on_the_cpu)
     with pytest.raises(RuntimeError, match=MIXED):
-        rounds(target=OnTheCpu(target.laws))
+        rounds(target=OnTheCpu(target.table))
     assert all(Counter(waits)["item"] == 1 for _, waits in rounds(rule=rule_that_looks_where_it_stopped))
     assert all(waits == ["tolist"] * 2 for _, waits in rounds(draft=Curious()))
 

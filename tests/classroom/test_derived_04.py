@@ -15,8 +15,8 @@ def test_the_rule_of_04():
     rule = derived("04_deepmind_speculative_sampling", "verify_deepmind")["verify_deepmind"]
     for inputs in random_rounds(300):
         for theirs in (sl.verify_deepmind, sl.verify_google):
-            (n, law), (m, other) = rule(*inputs), theirs(*inputs)
-            assert int(n) == int(m) and torch.equal(law, other)
+            (n, rest), (m, other) = rule(*inputs), theirs(*inputs)
+            assert int(n) == int(m) and torch.equal(rest, other)
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)

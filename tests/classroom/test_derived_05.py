@@ -13,5 +13,5 @@ def test_the_rules_of_05(name):
     rule = derived("05_google_speculative_decoding", name)[name]
     for inputs in random_rounds(300):
         for theirs in (sl.verify_deepmind, sl.verify_google):
-            (n, law), (m, other) = rule(*inputs), theirs(*inputs)
-            assert int(n) == int(m) and torch.equal(law, other)
+            (n, rest), (m, other) = rule(*inputs), theirs(*inputs)
+            assert int(n) == int(m) and torch.equal(rest, other)

@@ -26,11 +26,11 @@ def test_the_rollback_of_06():
     rollback = derived("06_kv_cache_and_rollback", "rollback")["rollback"]
     model, ids = tiny_gpt2(0, layers=2), torch.tensor([3, 1, 4, 1, 5, 9])
     for length in (6, 5, 1, 0):
-        laws = []
+        logits = []
         for cut in (rollback, sl.CachedModel.rollback):
             cached = sl.CachedModel(model)
             with torch.no_grad():
                 cached.feed(ids)
                 cut(cached, length)
-                laws.append(cached.feed(ids[length:] if length < 6 else ids[:1]))
-        assert torch.equal(*laws)
+                logits.append(cached.feed(ids[length:] if length < 6 else ids[:1]))
+        assert torch.equal(*logits)

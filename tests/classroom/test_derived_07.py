@@ -10,12 +10,12 @@ from statistics import NormalDist
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import exact
 import pytest
 import torch
-import wrong_rules
 
 import spec_lib as sl
+from tests.helpers import enumeration as exact
+from tests.helpers import wrong_rules
 from tests.helpers.paths import NOTEBOOKS
 
 NOTEBOOK = NOTEBOOKS / "07_is_it_exact.ipynb"

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import torch
 
 import spec_lib as sl
+from spec_lib.architectures import check_causal
 
 # ------------------------------------------------------------------------------------------------ transformers models
 
@@ -110,17 +111,17 @@ def remembering(model):
         cache = kwargs.get("cache", kwargs.get("past_key_values"))
         if cache is None:
             return forward(*args, **kwargs)
-        filled = [layer for layer in cache.layers if getattr(layer, "keys", None) is not None]
-        held = tuple(t.numpy().tobytes() for layer in filled for t in (layer.keys, layer.values))
-        key = (tuple(kwargs["input_ids"][0].tolist()), kwargs.get("logits_to_keep"), held)
+        layers = cache.layers
+        before = [t for layer in layers if getattr(layer, "keys", None) is not None for t in (layer.keys, layer.values)]
+        key = (*kwargs["input_ids"][0].tolist(), kwargs.get("logits_to_keep"), *(t.numpy().tobytes() for t in before))
         if key in known:
             logits, added = known[key]
             for i, (keys, values) in enumerate(added):
                 cache.update(keys, values, i)
         else:
-            before = cache.get_seq_length()
+            length = cache.get_seq_length()
             logits = forward(*args, **kwargs).logits
-            added = [(x.keys[..., before:, :].clone(), x.values[..., before:, :].clone()) for x in cache.layers]
+            added = [(x.keys[..., length:, :].clone(), x.values[..., length:, :].clone()) for x in layers]
             known[key] = logits, added
         return SimpleNamespace(logits=logits)
 
@@ -178,9 +179,17 @@ def is_greedy(model, ids: torch.Tensor, tokens: torch.Tensor) -> bool:
     return torch.equal(uncached(model, text)[ids.shape[1] - 1 : -1].argmax(-1), tokens)
 
 
+def known(*models: torch.nn.Module) -> None:
+    """Have these models looked through now, so that the passes which this takes once are not counted later."""
+    for model in models:
+        with contextlib.suppress(ValueError):  # the test is about that refusal, then
+            check_causal(model)
+
+
 @contextlib.contextmanager
 def fed_positions(*models: torch.nn.Module):
-    """The positions of each forward call, one list a model."""
+    """The positions of each forward call, one list a model; not those by which the models are looked through."""
+    known(*models)
     calls = [[] for _ in models]
     hooks = [
         m.register_forward_pre_hook(lambda module, args, kw, c=c: c.append(kw["input_ids"].shape[1]), with_kwargs=True)
@@ -195,7 +204,8 @@ def fed_positions(*models: torch.nn.Module):
 
 @contextlib.contextmanager
 def counted(*models: torch.nn.Module):
-    """The positions of each forward call of these models, in one list."""
+    """The positions of each forward call of these models, in one list; not those by which they are looked through."""
+    known(*models)
     calls: list[int] = []
     hooks = [
         m.register_forward_pre_hook(lambda module, args, kw: calls.append(kw["input_ids"].shape[1]), with_kwargs=True)

@@ -1,4 +1,4 @@
-"""What a right sampler does, as plain functions: ordinary tests run them on the course's code, and `test_mutants` on
+"""What a right sampler does, as plain functions: ordinary tests run them on the course's code, and `test_caught` on
 planted faults, where they have to fail.  Every loop here is bounded, since a faulty one may never end."""
 
 from __future__ import annotations
@@ -26,25 +26,21 @@ def write(target, draft, ids, budget: int, **options) -> tuple[list[sl.Round], l
 
 
 def check_rule_distribution(sizes=((2, 1), (3, 2), (2, 3)), seeds=(0, 1, 2), starts: int = 2) -> None:
-    """One round of a rule leaves the target's law as it is, to the last digit, whatever the draft."""
+    """One round of a rule leaves the target's distribution as it is, to the last digit, whatever the draft."""
     for (size, gamma), seed, name in itertools.product(sizes, seeds, RULES):
         target, draft = exact.random_distributions(size, seed)
         for start in range(starts):
-            law = exact.rule_distribution(RULES[name], target, draft, start, gamma)
+            distribution = exact.rule_distribution(RULES[name], target, draft, start, gamma)
             want = exact.continuations(target, gamma + 1)[gamma + 1][start]
-            far = (law - want).abs().max().item()
+            far = (distribution - want).abs().max().item()
             assert far < 1e-12, f"{name}: vocabulary {size}, gamma {gamma}, seed {seed}, after {start}: off by {far}"
 
 
 def first_token(rule, p: list[float], q: list[float], drawn: list[float] | None = None) -> tuple[float, list[float]]:
-    """(probability that the drafted token stays, law of the first token) for gamma 1 and laws without a context."""
+    """(acceptance probability, distribution of the first token) for gamma 1 and the same p and q after each token."""
     rows = [torch.tensor(x, dtype=torch.float64).repeat(len(p), 1) for x in (p, q, drawn or q)]
-    law = exact.rule_distribution(rule, rows[0], rows[1], 0, 1, drawn=rows[2]).sum(1)
-    stay = 0.0
-    for x in range(len(p)):
-        for v in exact.verdicts(rule, rows[0][:2], rows[1][:1], torch.tensor([x])):
-            stay += rows[2][0, x].item() * v.weight * (v.n == 1)
-    return stay, law.tolist()
+    options = (rule, rows[0], rows[1], 0, 1, rows[2])
+    return exact.mean_accepted(*options), exact.rule_distribution(*options).sum(1).tolist()
 
 
 def close(a, b, by: float = 1e-12) -> bool:
@@ -55,25 +51,35 @@ def check_rule_references() -> None:
     """Values worked out by hand."""
     p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
     for name, rule in RULES.items():
-        stay, law = first_token(rule, p, q)
-        assert close([stay, *law], [0.7, *p]), f"{name}: {stay}, {law}"
-        stay, law = first_token(rule, p, [0, 1, 0])  # a draft that is certain of token 1
-        assert close([stay, *law], [0.3, *p]), f"{name}: {stay}, {law}"
-        stay, law = first_token(rule, [0.5, 0.5], [0.9, 0.1])
-        assert close([stay, *law], [0.6, 0.5, 0.5]), f"{name}: {stay}, {law}"
-        laws = torch.tensor([p, p], dtype=torch.float64)
-        n, law = rule(laws, torch.tensor([q], dtype=torch.float64), torch.tensor([1]), torch.tensor([0.9]).double())
-        assert int(n) == 0 and close(law.tolist(), [1, 0, 0]), f"{name}: the residual of {p}, {q} is {law}"
-        n, law = rule(laws, torch.eye(3).double()[1:2], torch.tensor([1]), torch.tensor([0.9]).double())
-        assert int(n) == 0 and close(law.tolist(), [5 / 7, 0, 2 / 7]), f"{name}: the residual of a certainty is {law}"
-        # Rounding may leave the ratio below 1 and the residual empty: the law must still be one.
+        stay, distribution = first_token(rule, p, q)
+        assert close([stay, *distribution], [0.7, *p]), f"{name}: {stay}, {distribution}"
+        stay, distribution = first_token(rule, p, [0, 1, 0])  # a draft that is certain of token 1
+        assert close([stay, *distribution], [0.3, *p]), f"{name}: {stay}, {distribution}"
+        stay, distribution = first_token(rule, [0.5, 0.5], [0.9, 0.1])
+        assert close([stay, *distribution], [0.6, 0.5, 0.5]), f"{name}: {stay}, {distribution}"
+        distributions = torch.tensor([p, p], dtype=torch.float64)
+        n, distribution = rule(
+            distributions, torch.tensor([q], dtype=torch.float64), torch.tensor([1]), torch.tensor([0.9]).double()
+        )
+        assert int(n) == 0 and close(distribution.tolist(), [1, 0, 0]), (
+            f"{name}: the residual of {p}, {q} is {distribution}"
+        )
+        n, distribution = rule(
+            distributions, torch.eye(3).double()[1:2], torch.tensor([1]), torch.tensor([0.9]).double()
+        )
+        assert int(n) == 0 and close(distribution.tolist(), [5 / 7, 0, 2 / 7]), (
+            f"{name}: the residual of a certainty is {distribution}"
+        )
+        # Rounding may leave the ratio below 1 and the residual empty: the distribution must still be one.
         thirds = torch.tensor([[0.3332] * 3] * 2)
-        n, law = rule(thirds, torch.tensor([[0.3335] * 3]), torch.tensor([1]), torch.tensor([0.9999]))
-        assert int(n) == 0 and close(law.tolist(), [0.3332] * 3, 1e-6), f"{name}: an empty residual gives {law}"
+        n, distribution = rule(thirds, torch.tensor([[0.3335] * 3]), torch.tensor([1]), torch.tensor([0.9999]))
+        assert int(n) == 0 and close(distribution.tolist(), [0.3332] * 3, 1e-6), (
+            f"{name}: an empty residual gives {distribution}"
+        )
 
 
 def check_rule_acceptance(seeds=range(10)) -> None:
-    """A drafted token stays with probability sum min(p, q): no rule can keep more, and a right law can keep less."""
+    """Accepted with probability sum min(p, q): no rule can accept more, and an exact one may accept less."""
     for seed, name in itertools.product(seeds, RULES):
         target, draft = exact.random_distributions(4, seed)
         for p, q in zip(target, draft, strict=True):
@@ -85,8 +91,8 @@ def check_rule_zero() -> None:
     """What the target cannot write is rejected even by a uniform of exactly 0, and a tie with p/q rejects."""
     p, q = torch.tensor([[0.0, 1.0], [0.5, 0.5]]), torch.tensor([[0.5, 0.5]])
     for name, rule in RULES.items():
-        n, law = rule(p, q, torch.tensor([0]), torch.tensor([0.0]))
-        assert int(n) == 0 and law.tolist() == [0, 1], f"{name} accepts a token of probability 0"
+        n, distribution = rule(p, q, torch.tensor([0]), torch.tensor([0.0]))
+        assert int(n) == 0 and distribution.tolist() == [0, 1], f"{name} accepts a token of probability 0"
         n, _ = rule(p.flip(0), q * 2, torch.tensor([0]), torch.tensor([0.5]))
         assert int(n) == 0, f"{name} accepts on a tie"
 
@@ -109,10 +115,10 @@ def check_rules_agree(cases: int = 500) -> None:
         ratio = (p[:k].gather(1, x[:, None]) / q.gather(1, x[:, None])).squeeze(1)
         u = torch.where(tie & (ratio < 1), ratio, u)
         inputs = [t.clone() for t in (p, q, x, u)]
-        (n, law), (m, other) = google(p, q, x, u), deepmind(p, q, x, u)
+        (n, distribution), (m, other) = google(p, q, x, u), deepmind(p, q, x, u)
         assert int(n) == int(m), f"case {case}: {int(n)} and {int(m)} accepted"
-        assert law.dtype == other.dtype == dtype
-        assert close(law.tolist(), other.tolist(), 1e-12 if dtype == torch.float64 else 1e-6), f"case {case}"
+        assert distribution.dtype == other.dtype == dtype
+        assert close(distribution.tolist(), other.tolist(), 1e-12 if dtype == torch.float64 else 1e-6), f"case {case}"
         assert all(torch.equal(a, b) for a, b in zip(inputs, (p, q, x, u), strict=True)), "inputs were changed"
         lengths.add((k, int(n)))
     assert lengths == {(k, n) for k in range(5) for n in range(k + 1)}
@@ -124,21 +130,21 @@ def check_rules_agree(cases: int = 500) -> None:
 def check_loop_distribution(
     vocab: int = 2, gamma: int = 1, budget: int = 5, rule: str = "google", eos=None, sampling=None, draft_sampling=None
 ) -> int:
-    """The law of whole texts, by every branch of the loop through real caches, is the target's.  Returns the paths."""
+    """The distribution of whole texts, by every branch through real caches, is the target's.  Returns the paths."""
     target, draft = small_pair(vocab)
     prompt = [1, 0, 1]
     options = {"gamma": gamma, "sampling": sampling, "draft_sampling": draft_sampling}
-    law, paths = exact.loop_distribution(target, draft, prompt, budget, RULES[rule], eos, **options)
+    distribution, paths = exact.loop_distribution(target, draft, prompt, budget, RULES[rule], eos, **options)
     stops = [] if eos is None else eos if isinstance(eos, list) else [eos]
     want = exact.target_distribution(target, prompt, budget, sampling, stops)
-    far = exact.distance(law, want)
+    far = exact.distance(distribution, want)
     assert far < 1e-10, f"{rule}, {vocab} tokens, gamma {gamma}, budget {budget}, EOS {eos}: off by {far}"
-    assert abs(sum(law.values()) - 1) < 1e-10
+    assert abs(sum(distribution.values()) - 1) < 1e-10
     return paths
 
 
 def check_loop_eos_distribution() -> None:
-    """The same with an end-of-text token, which may fall on every place of a round."""
+    """The same with an end-of-text token, which may fall on every position of a round."""
     check_loop_distribution(vocab=2, gamma=2, budget=5, eos=1)
     check_loop_distribution(vocab=3, gamma=1, budget=3, eos=[2, 0])
 
@@ -150,8 +156,27 @@ def check_loop_filters() -> None:
     check_loop_distribution(vocab=3, gamma=1, budget=3, draft_sampling=sl.Sampling(top_k=2))
 
 
-def check_source() -> None:
-    """The stream of uniforms never stands still, and a text sampled with it has the toy's law [.5, .5]."""
+def check_settings(cases: int = 40) -> None:
+    """`Sampling` makes the distribution of a row of logits that it promises, written a second time."""
+    g = torch.Generator().manual_seed(0)
+    tried = [
+        (1, None, None),
+        (0, None, None),
+        (0.5, None, None),
+        (2, 3, None),
+        (1, None, 0.6),
+        (0.7, 4, 0.8),
+        (0, 2, 0.5),
+    ]
+    for case, setting in itertools.product(range(cases), tried):
+        logits = 2 * torch.randn(2 + case % 6, generator=g, dtype=torch.float64)
+        s = sl.Sampling(*setting)
+        got = s.probabilities(logits).tolist()
+        assert close(got, exact.plain_distribution(logits, s)), f"{s} of {logits.tolist()}: {got}"
+
+
+def check_randomness() -> None:
+    """The stream of uniforms never stands still, and a text sampled with it has the toy's distribution [.5, .5]."""
     source = sl.Randomness(0)
     stream = torch.cat([source.uniforms(k, 0).clone() for k in (3, 1, 0, 5, 250, 300, 4)])
     assert len(stream.unique()) > 0.99 * len(stream) and stream.min() >= 0 and stream.max() < 1
@@ -177,9 +202,9 @@ def check_one_seed_one_text() -> None:
 
 
 def check_positions() -> None:
-    """A source is told the place in the text of every token and uniform."""
+    """A randomness is told the position in the text of every token and uniform."""
 
-    class Places(sl.Randomness):
+    class Positions(sl.Randomness):
         asked: list = []  # noqa: RUF012
 
         def draw(self, p, position):
@@ -187,7 +212,7 @@ def check_positions() -> None:
             return super().draw(p, position)
 
     target, draft = float_pair()
-    source = Places(0)
+    source = Positions(0)
     size = 5
     for r in exact.bounded(sl.speculative_rounds(target, draft, prompt(size), 30, generator=source), 30):
         assert source.asked == [*range(size, size + len(r.drafted)), size + r.accepted]
@@ -198,13 +223,13 @@ def check_positions() -> None:
 def check_trace() -> None:
     """Laws, overlap and cache lengths of every round are those of the text that is really there.
 
-    A draft cache that is wrong after a rejection leaves every law exact: only q shows it.
+    A draft cache that is wrong after a rejection leaves every distribution exact: only q shows it.
     """
     target, draft = float_pair()
     seen = set()
     for seed in range(3):
         ids = prompt(5)
-        text, behind = ids[0].tolist(), 0
+        text, unread = ids[0].tolist(), 0
         rounds = sl.speculative_rounds(target, draft, ids, 40, gamma=GAMMA, generator=seed, trace=True)
         for number, r in enumerate(exact.bounded(rounds, 40)):  # as they come: a fault is named in its own round
             k, n, size, where = len(r.drafted), r.accepted, len(text), f"seed {seed}, round {number + 1}"
@@ -218,9 +243,9 @@ def check_trace() -> None:
             assert n == next((i for i, f in enumerate(fine) if not f), k), f"{where}: the verdicts are others"
             assert r.target_cache == (size - 1, size + k, size + n), f"{where}: {r.target_cache}"
             if k:
-                want = (size - 1 - behind, size + k - 1, size + min(n, k - 1))
+                want = (size - 1 - unread, size + k - 1, size + min(n, k - 1))
                 assert r.draft_cache == want, f"{where}: {r.draft_cache}, not {want}"
-                behind = int(n == k)
+                unread = int(n == k)
             seen.add("all" if n == k == GAMMA else "none" if n == 0 < k else "some" if n < k else "cut")
             text += r.tokens
     assert seen >= {"all", "none", "some"}, f"the sample shows only {seen}"
@@ -283,13 +308,13 @@ def check_eos() -> None:
 
 
 def check_budget() -> None:
-    """Exactly as many new tokens as asked for, behind prompts of any length."""
+    """Exactly as many new tokens as asked for, after prompts of any length."""
     target, draft = float_pair()
     for length, gamma in itertools.product((1, 2, 20), (1, 4)):
         ids = prompt(length)
         for budget in {0, 1, 2, gamma, gamma + 1, 9}:
             rounds, tokens = write(target, draft, ids, budget, gamma=gamma, generator=0)
-            assert len(tokens) == budget, f"{len(tokens)} new tokens behind {length}, not {budget}"
+            assert len(tokens) == budget, f"{len(tokens)} new tokens after {length}, not {budget}"
             assert all(len(r.drafted) <= gamma for r in rounds)
             g = sl.speculative(target, draft, ids, budget, gamma=gamma, generator=0)
             assert g.tokens.tolist() == tokens and g.ids.tolist() == [ids[0].tolist() + tokens]
@@ -297,7 +322,7 @@ def check_budget() -> None:
 
 
 def check_every_token() -> None:
-    """Token 0 is a token like any other, and the bonus comes from the law behind the last drafted token."""
+    """Token 0 is a token like any other, and the bonus comes from the distribution after the last drafted token."""
     count = counter(3)
     for gamma in (1, 2, 3):
         assert write(count, count, [0], 7, gamma=gamma)[1] == [1, 2, 0, 1, 2, 0, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from spec_lib.verification import residual, verify_google
+from tests.helpers.right_rules import block, block_rule
 
 
 def rule_of(
@@ -61,20 +62,20 @@ def seed_in_the_loop(p, q, drafted, uniforms):
     return verify_google(p, q, drafted, torch.full_like(uniforms, 0.8823))
 
 
-def last_redrawn(p, q, drafted):
+def last_resampled(p, q, drafted):
     """Row 7: when all are accepted, the last one is thrown away and drawn again, and there is no bonus."""
     return (len(drafted) - 1, p[-2]) if len(drafted) else (0, p[0])
 
 
 def no_bonus(p, q, drafted):
-    """When all are accepted, nothing is added: the law stays right and each such round gives a token less."""
+    """When all are accepted, nothing is added: the distribution stays right and each such round gives a token less."""
     if len(drafted) == 0:
         return 0, p[0]
     return len(drafted) - 1, torch.nn.functional.one_hot(drafted[-1], p.shape[1]).to(p.dtype)
 
 
 def counts_all_verdicts(p, q, drafted, uniforms):
-    """Row 8: as many tokens stay as uniforms passed, behind a rejection too."""
+    """Row 8: as many tokens are accepted as uniforms passed, after a rejection too."""
     return _keep(sum(_verdicts(p, q, drafted, uniforms)), p, q)
 
 
@@ -89,14 +90,14 @@ def accept_if_equal(p, q, x, u):
 
 
 def without(p: torch.Tensor, x: int) -> torch.Tensor:
-    """The law p, given that the token is not x."""
+    """The distribution p, given that the token is not x."""
     rest = p.clone()
     rest[x] = 0
     return _norm(rest)
 
 
 def exact_match(p, q, drafted, uniforms):
-    """Accept if the target's own draw is the drafted token, else keep that draw: right law, fewer acceptances."""
+    """Accept if the target's own draw is the drafted token, else keep that draw: exact, with fewer acceptances."""
     for t, x in enumerate(drafted.tolist()):
         if not accept_if_equal(p[t], q[t], x, uniforms[t]):
             return t, without(p[t], x)
@@ -114,5 +115,33 @@ def accept_inverted(p, q, x, u):
 
 
 def bonus_of_row_before(p, q, drafted):
-    """Row 10: the bonus from the last drafted token's own law, not from the one behind it."""
+    """Row 10: the bonus from the last drafted token's own distribution, not from the one after it."""
     return len(drafted), p[max(len(drafted) - 1, 0)]
+
+
+def bonus_of_residual(p, q, drafted):
+    """The bonus from the last position's residual, as after a rejection."""
+    return len(drafted), residual(p[-1], q[-1]) if len(drafted) else p[0]
+
+
+# --- block verification, wrong in one way each
+
+block_first_failure = block_rule(accepted=lambda passes: next((i for i, p in enumerate(passes) if not p), len(passes)))
+block_residual_of_p = block_rule(left=lambda w, p, q: (p - q).clamp(min=0))
+block_threshold_w = block_rule(threshold=lambda w, rest: w)
+block_clipped_late = block_rule(clip=lambda w: w, use=lambda w: min(1.0, w))
+
+
+def block_one_uniform(p, q, drafted, uniforms):
+    """One uniform for all positions."""
+    return block(p, q, drafted, uniforms[:1].expand(len(drafted)))
+
+
+def product_of_uniforms(p, q, drafted, uniforms):
+    """The last position whose product of ratios is at least the product of its uniforms; then the usual residual.
+
+    An engine shipped this as block verification.  It accepts more than any exact rule can.
+    """
+    ratios = (p[:-1].gather(1, drafted[:, None]) / q.gather(1, drafted[:, None])).squeeze(1).clamp(max=1).cumprod(0)
+    passes = (uniforms.cumprod(0) <= ratios).tolist()
+    return _keep(max((i for i, passed in enumerate(passes, 1) if passed), default=0), p, q)

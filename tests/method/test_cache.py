@@ -127,24 +127,24 @@ def test_as_scored_starts_empty(model):
     assert (fresh.length, fresh.fed, table.length) == (0, 0, 2)
 
 
-# --- a table of laws -------------------------------------------------------------------------------
+# --- a table of distributions -------------------------------------------------------------------------------
 
 
 def test_table_model():
-    laws = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], dtype=torch.float64)
-    before = laws.clone()
-    table = TableModel(laws, max_length=9)
+    rows = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    before = rows.clone()
+    table = TableModel(rows, max_length=9)
     ids = torch.tensor([2, 0, 1])
     logits = table.feed(ids)
     assert logits.dtype == torch.float64
-    assert torch.equal(logits.exp(), laws[ids])
+    assert torch.equal(logits.exp(), rows[ids])
     assert (table.length, table.fed, table.max_length, table.vocab) == (3, 3, 9, 3)
-    assert torch.equal(table.feed(ids, keep=2).exp(), laws[ids[-2:]])
+    assert torch.equal(table.feed(ids, keep=2).exp(), rows[ids[-2:]])
     table.rollback(6)
     table.rollback(2)
     assert (table.length, table.fed) == (2, 6)
-    assert torch.equal(table.feed(torch.tensor([1])).exp(), laws[1:2])
-    assert torch.equal(laws, before)
+    assert torch.equal(table.feed(torch.tensor([1])).exp(), rows[1:2])
+    assert torch.equal(rows, before)
     assert table.fresh().max_length == 9
 
 

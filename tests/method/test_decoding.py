@@ -35,7 +35,7 @@ def test_greedy_is_plain_greedy_for_every_prompt_length(pair, gamma):
         assert g.tokens.shape == (gamma + 2,)
         assert is_greedy(target, ids, g.tokens), length
         rounds += g.rounds
-    # Without both verdicts, and a rejection behind an acceptance, the equality above would say little.
+    # Without both verdicts, and a rejection after an acceptance, the equality above would say little.
     assert {"resampled", "bonus"} <= {r.origin for r in rounds}
     assert gamma == 1 or any(r.accepted and r.origin == "resampled" for r in rounds)
 
@@ -77,8 +77,8 @@ def test_a_tie_at_temperature_0_is_one_token_and_not_a_coin():
     Right: temperature 0 writes the same token in plain and in speculative decoding, whatever the seed and the draft's
     settings.  Siblings: a tiny temperature keeps sharing the tie, in both loops.
     """
-    laws = torch.tensor([[0.4, 0.4, 0.2], [0.1, 0.45, 0.45], [0.3, 0.3, 0.4]])
-    target, draft = TableModel(laws), TableModel(laws.flip(0))
+    rows = torch.tensor([[0.4, 0.4, 0.2], [0.1, 0.45, 0.45], [0.3, 0.3, 0.4]])
+    target, draft = TableModel(rows), TableModel(rows.flip(0))
     texts = {tuple(autoregressive(target, [0], 9, sampling=GREEDY, generator=s).tokens.tolist()) for s in range(4)}
     for seed, rule, own in itertools.product(range(4), ("google", "deepmind"), (None, Sampling(), Sampling(1e-10))):
         options = {"rule": rule, "sampling": GREEDY, "draft_sampling": own, "generator": seed}

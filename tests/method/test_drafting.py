@@ -6,7 +6,17 @@ import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import Draft, ModelDrafter, Sampling, Randomness, TableModel, autoregressive, speculative, speculative_rounds
+from spec_lib import (
+    CachedModel,
+    Draft,
+    ModelDrafter,
+    Randomness,
+    Sampling,
+    TableModel,
+    autoregressive,
+    speculative,
+    speculative_rounds,
+)
 from tests.helpers.distributions import loop_texts, plain_texts, random_table
 from tests.helpers.drafters import Eager, Told
 from tests.helpers.loops import GREEDY, RULES, one_sentence
@@ -43,10 +53,10 @@ def test_a_prompt_token_that_a_narrower_draft_does_not_have(pair):
     ids=str,
 )
 def test_the_distribution_is_the_targets_for_any_width_and_any_draft_sampling(width, draft_sampling):
-    laws = random_table(3, seed=1)
+    rows = random_table(3, seed=1)
     draft = random_table(width, seed=2)
-    got = loop_texts(TableModel(laws), TableModel(draft), first=1, budget=3, gamma=2, draft_sampling=draft_sampling)
-    expected = plain_texts(laws, 1, 3)
+    got = loop_texts(TableModel(rows), TableModel(draft), first=1, budget=3, gamma=2, draft_sampling=draft_sampling)
+    expected = plain_texts(rows, 1, 3)
     assert sum(got.values()) == pytest.approx(1, abs=1e-12)
     assert max(abs(got.get(text, 0.0) - w) for text, w in expected.items()) < 1e-12
 
@@ -89,7 +99,7 @@ def test_tracing_is_no_work(pair, budget):
 
     fed = []
     for trace in (False, True):
-        draft = Watched(pair[1], 31)
+        draft = Watched(pair[1])
         g = speculative(pair[0], draft, prompt(4), budget, gamma=3, generator=2, trace=trace)
         fed.append((draft.session.model.fed, draft.session.model.length, g.tokens.tolist()))
     assert fed[0] == fed[1]
@@ -99,17 +109,17 @@ def test_tracing_is_no_work(pair, budget):
 @torch.no_grad()
 def test_looking_ahead_leaves_the_session_as_it_was(pair):
     def proposed():
-        session = ModelDrafter(pair[1], 31).start(prompt(4)[0], Sampling(), Randomness(1))
+        session = ModelDrafter(pair[1]).start(prompt(4)[0], Sampling(), Randomness(1), CachedModel(pair[0]))
         session.propose(3)
         return session
 
     once, twice = proposed(), proposed()
     before = twice.model.length, twice.model.fed
-    law = twice.look_ahead()
+    ahead = twice.look_ahead()
     assert (twice.model.length, twice.model.fed) == before == (6, 6)
-    torch.testing.assert_close(twice.look_ahead(), law)
+    torch.testing.assert_close(twice.look_ahead(), ahead)
     for session in (once, twice):
-        session.accept(3, torch.tensor([7]))
+        session.accept(3, torch.tensor([7]), [*session.drafted.tolist(), 7])
     assert torch.equal(once.propose(3).q, twice.propose(3).q)
 
 
@@ -117,7 +127,7 @@ def test_looking_ahead_leaves_the_session_as_it_was(pair):
 
 
 def test_a_drafter_of_ones_own_that_is_certain_or_silent(pair):
-    """The drafter protocol: laws of None are one-hot, fewer tokens than asked for are fine."""
+    """The drafter protocol: distributions of None are one-hot, fewer tokens than asked for are fine."""
 
     class Parrot:
         def start(self, ids, sampling, randomness, target):
@@ -167,7 +177,7 @@ def test_drafts_out_of_the_text_itself(pair):
         for (k, drafted), r in zip(told.asked, g.rounds, strict=True):
             assert r.drafted.tolist() == drafted and len(drafted) <= k <= 2
             assert (r.origin == "plain") == (not drafted)
-            assert r.cut == (len(drafted) < 2) or r.origin is None
+            assert r.cut == (k < 2) or r.origin is None  # what is not found is the drafter's own choice
         if n == 9:
             assert {r.origin for r in g.rounds} == {"plain"}
     told = Told(lookup)
@@ -176,8 +186,8 @@ def test_drafts_out_of_the_text_itself(pair):
 
 
 def test_a_certain_draft_is_exact():
-    # One-hot q: accept with probability p(x), else redraw from p without x.
-    laws = random_table(3, seed=4)
+    # One-hot q: accept with probability p(x), else resample from p without x.
+    rows = random_table(3, seed=4)
 
     class Always:
         def start(self, ids, sampling, randomness, target):
@@ -189,23 +199,23 @@ def test_a_certain_draft_is_exact():
         def accept(self, n, token, tokens):
             pass
 
-    got = loop_texts(TableModel(laws), Always(), first=0, budget=4, gamma=2)
-    assert max(abs(got.get(text, 0.0) - w) for text, w in plain_texts(laws, 0, 4).items()) < 1e-12
+    got = loop_texts(TableModel(rows), Always(), first=0, budget=4, gamma=2)
+    assert max(abs(got.get(text, 0.0) - w) for text, w in plain_texts(rows, 0, 4).items()) < 1e-12
 
 
 @pytest.mark.reported
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.6, top_k=2), GREEDY], ids=str)
 def test_a_certain_draft_now_and_then_has_the_targets_distribution(sampling):
-    """At temperature 1 a copied draft was accepted whenever it was likely, or always, and the law was another one.
+    """At temperature 1 a copied draft was accepted whenever it was likely, or always, and the distribution was wrong.
 
-    Right: accepted with probability p(x), else redrawn without x: the target's law exactly, by enumeration.  Siblings:
-    rounds with nothing proposed among the others, fewer than gamma, filters, temperature 0.
+    Right: accepted with probability p(x), else resampled without x: the target's distribution exactly, by enumeration.
+    Siblings: rounds with nothing proposed among the others, fewer than gamma, filters, temperature 0.
     """
-    laws = random_table(3, seed=4)
+    rows = random_table(3, seed=4)
     got = loop_texts(
-        TableModel(laws), Told(lambda text: [1, 2][: sum(text) % 3]), first=0, budget=5, gamma=2, sampling=sampling
+        TableModel(rows), Told(lambda text: [1, 2][: sum(text) % 3]), first=0, budget=5, gamma=2, sampling=sampling
     )
-    kept = sampling.probabilities(laws.log())
+    kept = sampling.probabilities(rows.log())
     want = plain_texts(kept, 0, 5)
     assert max(abs(got.get(text, 0.0) - w) for text, w in want.items()) < 1e-12
 
@@ -213,7 +223,9 @@ def test_a_certain_draft_now_and_then_has_the_targets_distribution(sampling):
 # --- drafters that break their promise ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drafter, word", [(Eager(5), "gave 5"), (Eager(2, 3), "3 laws"), (Eager(2, 2, 99), "99")])
+@pytest.mark.parametrize(
+    "drafter, word", [(Eager(5), "gave 5"), (Eager(2, 3), "3 distributions"), (Eager(2, 2, 99), "99")]
+)
 def test_a_drafter_that_breaks_its_promise_is_named_before_the_target_reads(pair, drafter, word):
     with pytest.raises(ValueError) as error:
         speculative(pair[0], drafter, prompt(4), 9, gamma=2)

@@ -83,15 +83,15 @@ def test_nothing_comes_after_eos_wherever_it_falls(pair, own):
                     assert last.token == eos
                     assert eos not in last.drafted[: last.accepted]
     if own:
-        assert inside >= {1, 2, 3, 4, 5}  # EOS has been at each place of a block, and (above) the bonus
+        assert inside >= {1, 2, 3, 4, 5}  # EOS has been at each position of a block, and (above) the bonus
 
 
 def test_eos_in_the_middle_of_a_block_on_a_table():
     # 0 -> 1 -> EOS 2 -> 3 -> 1: a block [1, 2, 3, 1] is drafted, and [1, 2] is the text.
-    laws = torch.zeros(4, 4)
-    laws[[0, 1, 2, 3], [1, 2, 3, 1]] = 1
+    rows = torch.zeros(4, 4)
+    rows[[0, 1, 2, 3], [1, 2, 3, 1]] = 1
     for rule in RULES:
-        g = speculative(TableModel(laws), TableModel(laws), torch.tensor([[0]]), 9, rule=rule, eos_token_id=2)
+        g = speculative(TableModel(rows), TableModel(rows), torch.tensor([[0]]), 9, rule=rule, eos_token_id=2)
         assert (g.tokens.tolist(), g.stop_reason, len(g.rounds)) == ([1, 2], "eos", 1)
         done = g.rounds[0]
         assert done.drafted.tolist() == [1, 2, 3, 1]
@@ -103,18 +103,18 @@ def test_eos_in_the_middle_of_a_block_on_a_table():
 @pytest.mark.reported
 @pytest.mark.parametrize("rule", ["google", "deepmind"])
 def test_nothing_after_the_end_is_kept_anywhere(rule):
-    """An end of text accepted in the middle of a block ended the text, and what stood behind it lived on: in caches,
+    """An end of text accepted in the middle of a block ended the text, and what stood after it lived on: in caches,
     in a figure, in what the drafter was told.
 
     Right: the block [1, 2, 3, 1] with the end at 2 leaves [1, 2], both caches hold the text without its last token, and
-    a drafter's own history is the text.  Siblings: the end at each place of a block, and as the bonus.
+    a drafter's own history is the text.  Siblings: the end at each position of a block, and as the bonus.
     """
-    laws = torch.eye(9).roll(1, 1)  # 0, 1, 2, ... 8, 0
+    rows = torch.eye(9).roll(1, 1)  # 0, 1, 2, ... 8, 0
     for eos in range(1, 8):
         told = Told(lambda text: [(text[-1] + i) % 9 for i in range(1, 9)])
-        for draft in (TableModel(laws), told):
+        for draft in (TableModel(rows), told):
             options = {"gamma": 5, "rule": rule, "eos_token_id": eos, "trace": True}
-            g = speculative(TableModel(laws), draft, torch.tensor([[8, 0]]), 8, **options)
+            g = speculative(TableModel(rows), draft, torch.tensor([[8, 0]]), 8, **options)
             assert g.tokens.tolist() == list(range(1, eos + 1)) and g.stop_reason == "eos"
             for r in g.rounds[-1:]:
                 assert r.target_cache.after == 1 + eos

@@ -96,7 +96,7 @@ def test_summary_with_a_shortened_last_round():
 
 
 def test_summary_of_two_masks():
-    # gamma 3, verdicts [yes, no, yes] and [yes, yes, yes]: what lies behind a rejection was never accepted.
+    # gamma 3, verdicts [yes, no, yes] and [yes, yes, yes]: what lies after a rejection was never accepted.
     s = summarize([done(3, 1, 3), done(3, 3, 3)])
     assert (s.accepted, s.emitted, s.bonus, s.drafted) == (4, 6, 1, 6)
     assert s.share == pytest.approx(4 / 6)
@@ -142,11 +142,11 @@ def test_summary_agrees_with_the_generation(pair):
 
 @pytest.mark.reported
 def test_four_numbers_that_are_all_called_acceptance():
-    """One word for several ratios: over drafted tokens, over judged ones, the mean overlap, and tokens a pass.
+    """One word for several ratios: over drafted tokens, over verified ones, the mean overlap, and tokens a pass.
 
     Right, for rounds whose overlap is .5 or .9 throughout, equally often, gamma 4: 3.016 tokens a pass are counted;
-    .759 of the judged are accepted, which would promise 3.10; the mean overlap of .7 promises 2.77; .50 of the drafted
-    1.95.
+    .759 of the verified are accepted, which would promise 3.10; the mean overlap of .7 promises 2.77; .50 of the
+    drafted 1.95.
     """
     rounds = []
     for alpha, size in ((0.5, 16), (0.9, 10_000)):
@@ -168,17 +168,17 @@ P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]  # sum min(p, q) = .7, sum p q = .31
 
 @pytest.mark.reported
 def test_the_rule_keeps_more_than_a_match_would():
-    """An acceptance of .31 or of 1 was reported where .7 belongs: tokens were compared instead of judged.
+    """An acceptance of .31 or of 1 was reported where .7 belongs: tokens were compared instead of verified.
 
-    Right: sum min(p, q) = .7 of the judged, within five standard errors, though sum p q, the share of equal draws, is
-    .31; and the law is p.  Siblings: gamma 1 and 4; what was proposed is shown beside the rate.
+    Right: sum min(p, q) = .7 of the verified, within five standard errors, though sum p q, the share of equal draws, is
+    .31; and the distribution is p.  Siblings: gamma 1 and 4; what was proposed is shown beside the rate.
     """
-    target, draft = (TableModel(torch.tensor([law] * 3)) for law in (P, Q))
+    target, draft = (TableModel(torch.tensor([row] * 3)) for row in (P, Q))
     for gamma in (1, 4):
         g = speculative(target, draft, [0], 1200, gamma=gamma, generator=0)
         s = summarize(g.rounds)
-        judged = s.accepted + s.rejected
-        assert abs(s.alpha - 0.7) < 5 * math.sqrt(0.21 / judged) < 0.1
-        assert s.drafted >= judged and s.drafted == sum(len(r.drafted) for r in g.rounds)
+        verified = s.accepted + s.rejected
+        assert abs(s.alpha - 0.7) < 5 * math.sqrt(0.21 / verified) < 0.1
+        assert s.drafted >= verified and s.drafted == sum(len(r.drafted) for r in g.rounds)
         for x, p in enumerate(P):
             assert abs((g.tokens == x).float().mean() - p) < 5 * math.sqrt(p * (1 - p) / 1200)

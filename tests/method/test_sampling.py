@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from spec_lib import Sampling, Randomness, draw, probabilities
+from spec_lib import Randomness, Sampling, draw, probabilities
 from spec_lib.numbers import as_int
 from spec_lib.sampling import as_randomness
 
@@ -16,7 +16,7 @@ LOGITS = torch.tensor([2.0, 1.0, 0.0])
 LARGEST = 1 - 2.0**-24  # the largest float32 that torch.rand can return
 
 
-def law_of(*weights: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+def distribution_of(*weights: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Logits whose softmax is these weights."""
     return torch.tensor(weights, dtype=dtype).log()
 
@@ -93,7 +93,7 @@ def test_worked_values(options, expected):
 
 
 def test_temperature_comes_before_top_p():
-    # At temperature 2 the law is [.506, .307, .186]: .6 needs two tokens.  Top-p first would have kept one.
+    # At temperature 2 the distribution is [.506, .307, .186]: .6 needs two tokens.  Top-p first would have kept one.
     p = probabilities(LOGITS, Sampling(temperature=2.0, top_p=0.6))
     assert (p > 0).tolist() == [True, True, False]
 
@@ -101,7 +101,7 @@ def test_temperature_comes_before_top_p():
 def test_top_k_comes_before_top_p():
     # Among the three likeliest of [.3, .25, .2, .15, .1] the first two hold .733: top-p .7 keeps two.
     # Top-p first would have kept three ([.3, .25, .2] hold .75), and top-k 3 all of those.
-    p = probabilities(law_of(0.3, 0.25, 0.2, 0.15, 0.1), Sampling(top_k=3, top_p=0.7))
+    p = probabilities(distribution_of(0.3, 0.25, 0.2, 0.15, 0.1), Sampling(top_k=3, top_p=0.7))
     assert p.tolist() == pytest.approx([0.3 / 0.55, 0.25 / 0.55, 0, 0, 0])
 
 
@@ -133,12 +133,12 @@ def test_top_p_keeps_the_likeliest_token_however_small_it_is():
     assert probabilities(LOGITS, Sampling(top_p=1e-12)).tolist() == [1, 0, 0]
 
 
-def test_top_p_of_one_leaves_the_law_untouched():
+def test_top_p_of_one_leaves_the_distribution_untouched():
     logits = random_logits(3, 1000)
     assert torch.equal(probabilities(logits, Sampling(top_p=1.0)), logits.softmax(-1))
 
 
-def test_top_k_above_the_vocabulary_leaves_the_law_untouched():
+def test_top_k_above_the_vocabulary_leaves_the_distribution_untouched():
     assert torch.equal(probabilities(LOGITS, Sampling(top_k=99)), LOGITS.softmax(-1))
 
 
@@ -234,10 +234,10 @@ def test_half_precision_is_widened_before_the_softmax():
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"temperature": 1e-9}, {"top_k": 2}, {"top_p": 0.5}])
-@pytest.mark.parametrize("place", [0, 2])
-def test_nan_is_passed_on_and_never_becomes_a_law(options, place):
+@pytest.mark.parametrize("position", [0, 2])
+def test_nan_is_passed_on_and_never_becomes_a_distribution(options, position):
     logits = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
-    logits[0, place] = math.nan
+    logits[0, position] = math.nan
     p = probabilities(logits, Sampling(**options))
     assert p[0].sum().isnan()
     assert p[1].sum().item() == pytest.approx(1)  # the other row is not touched
@@ -304,21 +304,22 @@ def test_tokens_without_probability_are_never_drawn():
     ],
 )
 def test_sums_made_in_parallel_never_draw_a_token_without_probability(p, sums, u, token, monkeypatch):
-    """A GPU's cumulative sum may be off by a rounding where p is 0; here such sums are put in its place."""
+    """A GPU's cumulative sum may be off by a rounding where p is 0; here such sums are put in its stead."""
     monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False), raising=False)
     monkeypatch.setattr(torch.Tensor, "cumsum", lambda self, dim: torch.tensor(sums))
     assert int(draw(torch.tensor(p), torch.tensor(u))) == token
 
 
 def test_a_cpu_and_a_gpu_take_the_same_token(monkeypatch):
-    laws = [probabilities(random_logits(1, 500, seed)[0], Sampling(top_k=k)) for seed in range(20) for k in (None, 7)]
+    logits = [random_logits(1, 500, seed)[0] for seed in range(20)]
+    distributions = [probabilities(x, Sampling(top_k=k)) for x in logits for k in (None, 7)]
     us = [torch.tensor(u) for u in (0.0, 0.3, 0.999, LARGEST)]
-    here = [int(draw(p, u)) for p in laws for u in us]
+    here = [int(draw(p, u)) for p in distributions for u in us]
     monkeypatch.setattr(torch.Tensor, "is_cpu", property(lambda self: False), raising=False)
-    assert [int(draw(p, u)) for p in laws for u in us] == here
+    assert [int(draw(p, u)) for p in distributions for u in us] == here
 
 
-def test_draws_agree_with_the_law():
+def test_draws_agree_with_the_distribution():
     p = torch.tensor([0.02, 0.5, 0.0, 0.18, 0.3])
     source, n = Randomness(11), 20_000
     u = torch.cat([source.uniforms(100, 0) for _ in range(n // 100)])
@@ -415,8 +416,8 @@ def test_as_source_passes_a_scripted_source_through():
 
     script = Script()
     assert as_randomness(script, "cpu") is script
-    assert isinstance(as_randomness(3, "cpu"), Source)
-    assert isinstance(as_randomness(None, torch.device("cpu")), Source)
+    assert isinstance(as_randomness(3, "cpu"), Randomness)
+    assert isinstance(as_randomness(None, torch.device("cpu")), Randomness)
 
 
 @pytest.mark.parametrize("top_p", [5e-324, 1e-300, 1e-30, 1e-9])

@@ -52,8 +52,8 @@ def test_greedy_needs_no_seed(pair):
 def test_the_same_seed_is_another_text_than_plain_sampling(pair):
     """Equal seeds were expected to give the text of plain sampling, and the method was called broken.
 
-    Right: the law is the same (held by enumeration elsewhere), the text is not: the draws serve other purposes.
-    Siblings: at temperature 0 the texts are equal; under the other rule they are too.
+    Right: the distribution is the same (held by enumeration elsewhere), the text is not: the draws serve other
+    purposes.  Siblings: at temperature 0 the texts are equal; under the other rule they are too.
     """
     same = 0
     for seed in range(10):

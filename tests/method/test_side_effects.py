@@ -53,12 +53,18 @@ def test_they_are_put_back_when_something_raises(mixed):
     before = flags(*mixed)
 
     def rule(p, q, drafted, uniforms):
-        assert not any(m.training for m in target.modules())
+        assert flags(*mixed) == before  # evaluation mode belongs to the pass, and the passes are over
         assert not torch.is_grad_enabled()
         raise KeyboardInterrupt
 
+    passes = []
+    watch = target.lm_head.register_forward_hook(
+        lambda *_: passes.append(any(m.training for m in target.modules()) or torch.is_grad_enabled())
+    )
     with pytest.raises(KeyboardInterrupt):
         speculative(target, draft, prompt(5), 12, rule=rule)
+    watch.remove()
+    assert len(passes) >= 2 and not any(passes)
     assert flags(*mixed) == before
     assert torch.is_grad_enabled()
 
@@ -201,9 +207,9 @@ def test_one_scored_model_in_both_places(pair):
 
 
 def test_one_scored_model_cannot_be_target_and_draft_on_one_cache():
-    laws = torch.tensor([[0.5, 0.5], [0.25, 0.75]])
-    one = Bare(laws)
+    rows = torch.tensor([[0.5, 0.5], [0.25, 0.75]])
+    one = Bare(rows)
     with pytest.raises(ValueError) as error:
         speculative(one, one, torch.tensor([[0, 1]]), 5)
     one_sentence(error, "fresh")
-    assert len(speculative(one, Bare(laws), torch.tensor([[0, 1]]), 5).tokens) == 5
+    assert len(speculative(one, Bare(rows), torch.tensor([[0, 1]]), 5).tokens) == 5

@@ -18,16 +18,16 @@ def test_an_empty_residual_is_no_distribution_of_nan():
     """Where p and q are equal up to rounding nothing is left over, and 0/0 stopped the program.
 
     Right: p itself, row by row.  Siblings: p below q everywhere by rounding, rows with and without a rest side by side,
-    zeros in both laws, float64.
+    zeros in both distributions, float64.
     """
     for dtype in (torch.float32, torch.float64):
         p = torch.tensor([P, [0.6, 0.4, 0.0], P], dtype=dtype)
         q = torch.tensor([P, [0.6, 0.4, 0.0], Q], dtype=dtype)
         for ours in (p, p - 1e-8, p * (1 - 1e-7)):
-            law = sl.residual(ours, q.maximum(ours * torch.tensor([[1.0], [1.0], [0.0]], dtype=dtype)))
-            torch.testing.assert_close(law[:2], ours[:2])
-            assert not law.isnan().any()
-            assert law[2].tolist() == pytest.approx([1, 0, 0], abs=1e-6)
+            rest = sl.residual(ours, q.maximum(ours * torch.tensor([[1.0], [1.0], [0.0]], dtype=dtype)))
+            torch.testing.assert_close(rest[:2], ours[:2])
+            assert not rest.isnan().any()
+            assert rest[2].tolist() == pytest.approx([1, 0, 0], abs=1e-6)
 
 
 def test_a_callable_rule(pair):
@@ -71,11 +71,11 @@ def test_a_rule_that_gives_nonsense_is_named(pair, answer, word):
     ids=str,
 )
 def test_the_rule_gets_the_distributions_that_were_drawn_from(pair, sampling, draft_sampling):
-    """The draft was drawn with top-k, top-p and a temperature, and judged by its raw law; or only one of the two models
-    heard of the settings.
+    """The draft was drawn with top-k, top-p and a temperature, and verified by its raw distribution; or only one of
+    the two models got the settings.
 
-    Right: p and q of every round are the models' uncached laws under their own settings: they sum to 1 and are 0
-    exactly where these settings cannot go.  Siblings: settings of one model only, and different ones.
+    Right: p and q of every round are the models' uncached distributions under their own settings: they sum to 1
+    and are 0 exactly where these settings cannot go.  Siblings: settings of one model only, and different ones.
     """
     text = prompt(4)[0].tolist()
     g = speculative(*pair, prompt(4), 24, sampling=sampling, draft_sampling=draft_sampling, generator=1, trace=True)
@@ -84,9 +84,9 @@ def test_the_rule_gets_the_distributions_that_were_drawn_from(pair, sampling, dr
             ids = torch.tensor([text + r.drafted.tolist()])
             scores = [m(input_ids=ids, use_cache=False).logits[0, len(text) - 1 :] for m in pair]
         wanted = (sampling.probabilities(scores[0]), (draft_sampling or sampling).probabilities(scores[1][:-1]))
-        for law, want in zip((r.p, r.q), wanted, strict=True):
-            torch.testing.assert_close(law, want, atol=1e-4, rtol=0)
-            torch.testing.assert_close(law.sum(-1), torch.ones(len(law)))
-            assert torch.equal(law > 0, want > 0)
+        for given, want in zip((r.p, r.q), wanted, strict=True):
+            torch.testing.assert_close(given, want, atol=1e-4, rtol=0)
+            torch.testing.assert_close(given.sum(-1), torch.ones(len(given)))
+            assert torch.equal(given > 0, want > 0)
         assert (r.q.gather(1, r.drafted[:, None]) > 0).all()
         text += r.tokens

@@ -7,7 +7,7 @@ import torch
 
 from spec_lib import Pair, Sampling, autoregressive, speculative, speculative_rounds
 from tests.helpers.loops import CALLS, GREEDY, one_sentence
-from tests.helpers.models import blurred, counted, is_greedy, plain_greedy, prompt, seeded, tiny_gpt2, tiny_of
+from tests.helpers.models import blurred, counted, is_greedy, known, plain_greedy, prompt, seeded, tiny_gpt2, tiny_of
 from tests.helpers.tokenizers import Words
 
 # --- caches that cannot be rolled back ------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ def test_a_sliding_window_cannot_be_rolled_back():
             assert calls == []
             one_sentence(error, "Mistral", "sliding window of 8", "cache")
     # One token a pass needs no rollback: right, far beyond the window.
-    assert autoregressive(mistral, ids, 20, GREEDY).tokens.tolist() == plain_greedy(mistral, ids, 20)
+    assert autoregressive(mistral, ids, 20, sampling=GREEDY).tokens.tolist() == plain_greedy(mistral, ids, 20)
 
 
 def test_a_text_that_stays_inside_the_window_is_no_reason_to_refuse():
@@ -58,7 +58,7 @@ def test_a_cache_that_forgets_by_itself_is_refused(family, word):
         with pytest.raises(ValueError) as error:
             speculative_rounds(target, draft, ids, 10)
         one_sentence(error, word, "cannot be rolled back")
-    assert autoregressive(model, ids, 12, GREEDY).tokens.tolist() == plain_greedy(model, ids, 12)
+    assert autoregressive(model, ids, 12, sampling=GREEDY).tokens.tolist() == plain_greedy(model, ids, 12)
 
 
 # --- no cache, two directions ---------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_positions_that_change_their_meaning_in_the_middle_of_a_text():
             one_sentence(error, "Phi3ForCausalLM", "16", str(length))
     for length, new in ((10, 7), (1, 16), (16, 1), (18, 20), (30, 30)):  # wholly below, and wholly beyond
         text = plain_greedy(target, prompt(length), new)
-        assert autoregressive(target, prompt(length), new, GREEDY).tokens.tolist() == text
+        assert autoregressive(target, prompt(length), new, sampling=GREEDY).tokens.tolist() == text
         for q in (target, blurred(target)):
             g = speculative(target, q, prompt(length), new, gamma=4, sampling=GREEDY)
             assert g.tokens.tolist() == text
@@ -183,6 +183,7 @@ def test_a_reader_of_its_own_mask_gets_one_as_long_as_the_text():
         def probabilities(self, logits):
             return super().probabilities(logits.index_fill(-1, torch.tensor(text), -math.inf))
 
+    known(target, draft)
     seen, hooks = {target: [], draft: []}, []
     for model, calls in seen.items():
 
@@ -214,7 +215,7 @@ def test_a_compiled_model_is_the_model_inside(pair):
     text = plain_greedy(pair[0], prompt(5), 10)
     g = speculative(compiled, pair[1], prompt(5), 10, sampling=GREEDY)
     assert g.tokens.tolist() == text
-    assert autoregressive(compiled, prompt(5), 10, GREEDY).tokens.tolist() == text
+    assert autoregressive(compiled, prompt(5), 10, sampling=GREEDY).tokens.tolist() == text
 
 
 class Adapted(torch.nn.Module):

@@ -48,7 +48,7 @@ def test_one_tokenizer_whose_tables_are_padded_to_different_widths(family, targe
     """As in Qwen2.5 (151936 rows beside 152064) and Pythia (50304 beside 50432): here 85 tokens, and rows beyond."""
     target, draft = tiny_of(family, target_width), tiny_of(family, draft_width)
     rows = min(target_width, draft_width)
-    with torch.no_grad():  # the same model with another table, so that guesses stand
+    with torch.no_grad():  # the same model with another table, so that draft tokens are accepted
         for name, weight in draft.state_dict().items():
             weight[:rows] = target.state_dict()[name][: len(weight)][:rows]
     ids = prompt(9, 85)

@@ -600,6 +600,3 @@ def test_record_writes_one_file(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark, "record", lambda pair, runs, say: Recording("m", "p", date=str(runs)))
     assert cli.main(["record", "--out", str(tmp_path / "r.json")]) == 0
     assert recordings(tmp_path)[0].date == "10"
-
-
-# --- the ten claims, again ------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from wrong_rules import accept_inverted, residual_absolute, rule_of
 
 from spec_lib import __main__ as cli
 from spec_lib import autoregressive, benchmark, device, drafting, verification
@@ -19,6 +18,7 @@ from spec_lib.benchmark import Arm, Measurement, Setting, recording
 from spec_lib.device import check, exact, speed
 from spec_lib.device.exact import Finding, moved, rarity, synchronisations, tiny, work
 from spec_lib.device.speed import Timed
+from tests.helpers.wrong_rules import accept_inverted, residual_absolute, rule_of
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -49,7 +49,7 @@ def told(pair, monkeypatch):
 def test_every_loop_hears_all_the_settings(told, capsys, monkeypatch):
     """Settings reached one of the two models, one of the two loops, or the last token only: unlike was compared.
 
-    Right: plain and speculative loops, behind `generate`, `--compare` and the benchmark, all hear the same temperature,
+    Right: plain and speculative loops, under `generate`, `--compare` and the benchmark, all hear the same temperature,
     top-k and top-p, and no draft has other ones.
     """
     both, heard = told

@@ -102,7 +102,7 @@ def slow(model, clock, seconds):
     return Slow()
 
 
-def test_pass_seconds_takes_the_counts_in_turn_behind_the_same_context(models, clock):
+def test_pass_seconds_takes_the_counts_in_turn_after_the_same_context(models, clock):
     model = slow(models[0], clock, lambda n: 10 + n)
     assert timing.pass_seconds(model, (1, 5), context=8, runs=3) == {1: [11.0] * 3, 5: [15.0] * 3}
     assert model.calls == [(8, 8)] + [(1, 9), (5, 13), (5, 13), (1, 9)] * 2  # one turn warms up

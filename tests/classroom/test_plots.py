@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import plots
+from spec_lib import benchmark, plots
 from tests.helpers.figures import heights
 from tests.helpers.tokenizers import Bytes
 
@@ -259,7 +259,7 @@ def test_tapes_are_the_caches_real_lengths(shown):
 
 
 def arm(seconds, passes=60, accepted=0, rejected=0):
-    return {"seconds": seconds, "passes": passes, "accepted": accepted, "rejected": rejected, "gamma": 4}
+    return benchmark.Arm(4, seconds, passes, accepted, rejected)
 
 
 def a_measurement(fast, value=None):
@@ -267,16 +267,9 @@ def a_measurement(fast, value=None):
         "target alone": arm([4.0, 4.0]),
         "draft alone": arm([0.5, 0.5]),
         "speculative, google": arm(fast, 24, 36, 18),
-        "transformers, assisted": {**arm([]), "note": "not measurable here"},
+        "transformers, assisted": benchmark.Arm(4, note="not measurable here"),
     }
-    return {
-        "value": value,
-        "pair": "x",
-        "setting": {"gamma": 4, "new": 30},
-        "runs": 2,
-        "v": {"1": [1.0], "5": [1.2]},
-        "arms": arms,
-    }
+    return benchmark.Measurement("x", benchmark.Setting(gamma=4, new=30), 2, {1: [1.0], 5: [1.2]}, arms, value)
 
 
 def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_path):

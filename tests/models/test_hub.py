@@ -383,9 +383,9 @@ def test_a_notebook_goes_on_with_the_embedded_pair(happened, trouble, words):
 
 
 def test_the_models_of_the_course_are_those_of_their_commits(happened):
-    from spec_lib.pairs import CLASS_PAIR, REVISIONS
+    from spec_lib.pairs import CLASSROOM_PAIR, REVISIONS
 
-    assert happened["set-up, full"]["revisions"] == sorted(REVISIONS[name] for name in CLASS_PAIR)
+    assert happened["set-up, full"]["revisions"] == sorted(REVISIONS[name] for name in CLASSROOM_PAIR)
 
 
 def test_the_command_itself(models, tmp_path):

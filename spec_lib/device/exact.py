@@ -1,6 +1,6 @@
-"""Is the loop right on this device?  Random pairs whose law is known, and the work of a round counted.
+"""Is the loop right on this device?  Random pairs whose output distribution is known, and the work of a round counted.
 
-Used by `device_check`.  The weights and the random numbers are made on the CPU and are the same on every machine.
+The weights and the random numbers are made on the CPU and are the same on every machine.
 Derived in notebooks 06 (the work of a round) and 07 (the tests, and what each of them cannot see).
 """
 
@@ -15,13 +15,13 @@ from statistics import mean
 
 import torch
 
-from . import hub
-from .cache import CachedModel
-from .decoding import autoregressive, speculative, speculative_rounds
-from .records import summarize
-from .sampling import Sampling
+from .. import hub
+from ..cache import CachedModel
+from ..decoding import autoregressive, speculative, speculative_rounds
+from ..records import summarize
+from ..sampling import Sampling
 
-TEXTS, FALSE_ALARM = 600, 1e-4  # of the test of the law
+TEXTS, SIGNIFICANCE = 600, 1e-4  # of the test of the output distribution; the level is of all frequencies together
 PROMPTS, NEW, TWINS = 4, 32, 40  # greedy texts and their length; texts that both rules write from the same numbers
 GREEDY = Sampling(temperature=0)
 
@@ -54,6 +54,7 @@ def tiny(vocab: int) -> list[torch.nn.Module]:
 
 
 def moved(models, device: torch.device, dtype=torch.float32) -> list[torch.nn.Module]:
+    """Copies of the models on the device, in this dtype."""
     return [copy.deepcopy(model).to(device, dtype) for model in models]
 
 
@@ -68,8 +69,8 @@ def exactness(device: torch.device, progress: Callable[[str], object] = lambda t
         "the test pairs": lambda: _far_apart(few, many),
         "greedy, rule google": lambda: _greedy(*moved(many, device), prompts, "google"),
         "greedy, rule deepmind": lambda: _greedy(*moved(many, device), prompts, "deepmind"),
-        "law, rule google": lambda: _law(few[0], *moved(few, device)),
-        "law, rule deepmind": lambda: _same_texts(*moved(few, device)),
+        "distribution, rule google": lambda: _distribution(few[0], *moved(few, device)),
+        "distribution, rule deepmind": lambda: _same_texts(*moved(few, device)),
         "greedy, float16": lambda: _sixteen_bits(many, device, torch.float16, prompts),
         "greedy, bfloat16": lambda: _sixteen_bits(many, device, torch.bfloat16, prompts),
     }
@@ -113,27 +114,27 @@ def _greedy(target, draft, prompts: torch.Tensor, rule: str) -> tuple[bool, str]
     return True, f"{found} equal plain decoding, token for token (float32)"
 
 
-def _law(exact, target, draft, gamma: int = 2) -> tuple[bool, str]:
-    """Texts of two rounds and more against the target's law of all such texts, enumerated in float64 on the CPU."""
+def _distribution(exact, target, draft, gamma: int = 2) -> tuple[bool, str]:
+    """Texts of two rounds and more against the target's distribution over them, enumerated in float64 on the CPU."""
     vocab, new, ids = target.config.vocab_size, 2 * gamma + 3, torch.tensor([[0, 1, 2]])
     everything = torch.cartesian_prod(*[torch.arange(vocab)] * new)  # (vocab^new, new)
     with torch.no_grad():
         read = torch.cat([ids.expand(len(everything), -1), everything[:, :-1]], 1)
         logs = copy.deepcopy(exact).double()(read).logits[:, ids.shape[1] - 1 :].log_softmax(-1)
-    law = _shares(everything, logs.gather(2, everything[..., None]).sum((1, 2)).exp(), vocab)
+    expected = _shares(everything, logs.gather(2, everything[..., None]).sum((1, 2)).exp(), vocab)
     texts = [speculative(target, draft, ids, new, gamma=gamma, generator=seed).tokens for seed in range(TEXTS)]
-    rarest = rarity(_shares(torch.stack(texts), torch.ones(TEXTS, dtype=torch.float64), vocab), law, TEXTS)
-    limit = FALSE_ALARM / len(law)
+    rarest = rarity(_shares(torch.stack(texts), torch.ones(TEXTS, dtype=torch.float64), vocab), expected, TEXTS)
+    limit = SIGNIFICANCE / len(expected)
     return rarest >= limit, (
-        f"{TEXTS} texts of {new} tokens, {len(law)} frequencies against the enumerated law: one as far off as the "
-        f"worst of them comes by chance with probability {rarest:.1g}, alarm below {limit:.1g} "
-        f"(a false one in {1 / FALSE_ALARM:,.0f} checks; a share near 1/2 that "
-        f"is off by {3.2 / TEXTS**0.5:.2f} would be seen)"
+        f"{TEXTS} texts of {new} tokens, {len(expected)} frequencies against the enumerated distribution: one as far "
+        f"off as the worst of them comes by chance with probability {rarest:.1g}, significance level {limit:.1g} "
+        f"(a right sampler fails in 1 of {1 / SIGNIFICANCE:,.0f} checks; a share near 1/2 that is off by "
+        f"{3.2 / TEXTS**0.5:.2f} would be seen)"
     )
 
 
 def _shares(texts: torch.Tensor, weights: torch.Tensor, vocab: int) -> torch.Tensor:
-    """Weight of each word of 1 to 4 consecutive tokens, at each place of texts (n, length): (cells,)."""
+    """Weight of each word of 1 to 4 consecutive tokens, at each position of texts (n, length): (categories,)."""
     found = []
     for m in range(1, 5):
         for i in range(texts.shape[1] - m + 1):
@@ -142,11 +143,14 @@ def _shares(texts: torch.Tensor, weights: torch.Tensor, vocab: int) -> torch.Ten
     return torch.cat(found)
 
 
-def rarity(counts: torch.Tensor, law: torch.Tensor, runs: int) -> float:
-    """The smallest two-sided binomial probability of counts (cells,) under law (cells,), float64: no approximation."""
-    k, n = torch.arange(runs + 1, dtype=law.dtype), torch.tensor(float(runs), dtype=law.dtype)
+def rarity(counts: torch.Tensor, expected: torch.Tensor, samples: int) -> float:
+    """The smallest two-sided binomial probability of a count: no approximation.
+
+    counts: of each category among the samples, (categories,).  expected: their probabilities, (categories,) float64.
+    """
+    k, n = torch.arange(samples + 1, dtype=expected.dtype), torch.tensor(float(samples), dtype=expected.dtype)
     choose = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
-    mass = (choose + k * law[:, None].log() + (n - k) * (-law[:, None]).log1p()).exp()  # (cells, runs + 1)
+    mass = (choose + k * expected[:, None].log() + (n - k) * (-expected[:, None]).log1p()).exp()  # (categories, n + 1)
     low, high = mass.cumsum(1), mass.flip(1).cumsum(1).flip(1)  # of at most k, of at least k
     tails = torch.minimum(low, high).gather(1, counts.long()[:, None])
     return min(1.0, 2 * float(tails.min()))
@@ -229,7 +233,7 @@ def work(device: torch.device, rule: str, gamma: int = 4) -> Finding:
         before, full = (target.fed, draft.fed), done.origin == "bonus"
         with synchronisations(device) as waited:
             done = next(rounds, None)
-        if done is None or done.cut:  # only the last rounds are cut: no full round comes behind
+        if done is None or done.cut:  # only the last rounds are cut: no full round follows
             break
         fed.append((target.fed - before[0], draft.fed - before[1]))
         needed.append((gamma + 1, gamma + full))  # of a draft accepted whole, the last token is still to be read

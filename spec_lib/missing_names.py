@@ -16,14 +16,27 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 def explain_missing_names() -> None:
     """In IPython, let each NameError from now on name the cell of the course that makes the name.  Elsewhere nothing.
 
-    Only names that a cell of the running notebook makes are explained; a misspelt one is reported as ever.
+    Only names that a cell of the running notebook makes are explained; a misspelt one is reported as ever.  A handler
+    that was set with `set_custom_exc` before still gets its exceptions, a NameError with the explanation added.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is not None:
-        shell.set_custom_exc((NameError,), _show)
+    if shell is None or hasattr(shell.CustomTB, "explains_missing_names"):  # the set-up cell may run again
+        return
+    kinds, handler = shell.custom_exceptions, shell.CustomTB
+
+    def show(shell, kind, error, trace, tb_offset=None):
+        if isinstance(error, NameError):
+            _explain(shell, error, trace)
+        if isinstance(error, kinds):
+            return handler(kind, error, trace, tb_offset=tb_offset)
+        return shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+
+    shell.set_custom_exc((NameError, *kinds), show)
+    shell.CustomTB.__func__.explains_missing_names = True
 
 
-def _show(shell, kind, error, trace, tb_offset=None) -> None:
+def _explain(shell, error: NameError, trace) -> None:
+    """Add to the error which cell makes the name, where a cell of the running notebook does."""
     try:
         last = trace
         while last.tb_next:
@@ -34,7 +47,6 @@ def _show(shell, kind, error, trace, tb_offset=None) -> None:
             error.args = (f"{error.args[0]}. {hint}",) if hint else error.args
     except Exception:  # whatever goes wrong here, the learner is shown the error itself
         pass
-    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
 
 
 def where(name: str, run: list[str]) -> str | None:
@@ -49,7 +61,7 @@ def where(name: str, run: list[str]) -> str | None:
     if not any(known) or known.count(max(known)) > 1:
         return None
     cells = books[known.index(max(known))]
-    here = _place(cells, run)
+    here = _position(cells, run)
     makers = [i for i, (_, source) in enumerate(cells[:here]) if name in _made(source)]
     if not makers:
         return None
@@ -60,8 +72,9 @@ def where(name: str, run: list[str]) -> str | None:
     )
 
 
-def _place(cells: list[tuple[str, str]], run: list[str]) -> int:
-    """The place of the last cell that was run: its own, or of the one it was made of, or behind the last one known."""
+def _position(cells: list[tuple[str, str]], run: list[str]) -> int:
+    """The index of the last cell that was run: its own, or that of the cell it was edited from, or one past the last
+    known one."""
     sources = [source for _, source in cells]
     like = difflib.get_close_matches(run[-1], sources, n=1)
     if run[-1] in sources or like:

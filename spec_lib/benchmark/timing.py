@@ -1,20 +1,25 @@
 """The clock: one call, one pass, one loop; and what two models and their caches weigh.
 
-Derived in notebook 02 (the clock, v(n), c); notebooks 08 and 09 use them through `benchmark`.
+Derived in notebooks 02 (the clock, v(n), c) and 09 (the time breakdown).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import mean
 from time import perf_counter
 
 import torch
 
-from .cache import CachedModel, as_model
-from .decoding import autoregressive, speculative, speculative_rounds
-from .numbers import as_int, at_least_one
-from .pairs import Pair
+from ..cache import CachedModel, as_model
+from ..decoding import autoregressive, speculative, speculative_rounds
+from ..numbers import as_int, at_least_one
+from ..pairs import Pair
+
+
+def rounded(seconds: Iterable[float]) -> list[float]:
+    """To four digits, as they are stored: no clock is better than that."""
+    return [float(f"{x:.4g}") for x in seconds]
 
 
 def clock(call: Callable[[], object], device: torch.device | str | None = None) -> float:
@@ -33,11 +38,11 @@ def _wait(device) -> None:
 
 @torch.no_grad()
 def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20) -> dict[int, list[float]]:
-    """v(n): seconds of `runs` passes over n new tokens behind `context` others in the KV cache, for each n in counts.
+    """v(n): seconds of `runs` passes over n new tokens after `context` others in the KV cache, for each n in counts.
 
     All counts take their turn within a run, in an order that rotates, so that a slow spell of the machine meets them
-    all, and none always follows the same other; one turn warms up.
-    ValueError for a count below 1, or for more positions than the model has.
+    all, and none always follows the same other; one turn warms up.  model: a transformers model, or a model of our
+    protocol.  ValueError for a count below 1, or for more positions than the model has.  Derived in notebook 02.
     """
     counts, runs = [as_int(n) or 0 for n in counts], at_least_one("runs", runs)
     if not counts or min(counts) < 1:
@@ -45,7 +50,7 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
     cached = as_model(model)
     if cached.max_length is not None and context + max(counts) > cached.max_length:
         raise ValueError(f"{context} + {max(counts)} tokens are more than the model's {cached.max_length} positions")
-    ids = torch.arange(context + max(counts), device=cached.device) % cached.vocab  # what they say costs nothing
+    ids = torch.arange(context + max(counts), device=cached.device) % cached.vocab  # any tokens: each takes as long
     if context:
         cached.feed(ids[:context], 1)
     times: dict[int, list[float]] = {n: [] for n in counts}
@@ -59,7 +64,9 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
 
 
 def cost_ratio(pair: Pair, context: int = 64, new: int = 32, runs: int = 7) -> list[float]:
-    """c of each run: the draft's own cached loop over the target's, `new` tokens behind a prompt of `context`."""
+    """c of each run: the draft's own cached loop over the target's, `new` tokens after a prompt of `context`.
+
+    ValueError for fewer than one run.  Derived in notebook 02."""
     ids, found = torch.arange(context)[None] % len(pair.tokenizer), []
     for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
         draft, target = (
@@ -86,12 +93,14 @@ class Clocked(CachedModel):
         return logits[0]
 
 
-def bill(pair: Pair, ids: torch.Tensor, gammas: Sequence[int] = (0, 4), new: int = 60, runs: int = 5) -> dict:
+def time_breakdown(
+    pair: Pair, ids: torch.Tensor, gammas: Sequence[int] = (0, 4), new: int = 60, runs: int = 5
+) -> dict[int, dict[str, float]]:
     """Where the time of a text goes: for each gamma, mean seconds of {"prompt", "target", "draft", "rest"}, "rounds".
 
     prompt: the first pass of each model, over the prompt ids, (1, length).  target, draft: all their other passes.
-    rest: everything else (drawing, judging, rolling back, bookkeeping), which no formula in passes knows.  gamma 0 is
-    plain decoding, whose rounds are its passes behind the prompt.  Over `runs` texts of `new` tokens; the gammas take
+    rest: everything else (drawing, verifying, rolling back, bookkeeping), which no formula in passes knows.  gamma 0
+    is plain decoding, whose rounds are its passes after the prompt.  Over `runs` texts of `new` tokens; the gammas take
     turns in an order that rotates; one more text each warms up.  ValueError for a count out of range or a prompt of
     one token.  On a GPU the clock waits for each pass, so that nothing overlaps as it otherwise would.  Notebook 09.
     """
@@ -99,15 +108,17 @@ def bill(pair: Pair, ids: torch.Tensor, gammas: Sequence[int] = (0, 4), new: int
     if not gammas or any(gamma is None or not 0 <= gamma < at_least_one("new", new) for gamma in gammas):
         raise ValueError(f"gammas must be whole numbers from 0 to {new} - 1 (the new tokens less one), got {gammas}")
     if ids.shape[-1] < 2:
-        raise ValueError("the bill needs a prompt of at least two tokens: the passes over it are listed by themselves")
+        raise ValueError(
+            "the time breakdown needs a prompt of at least two tokens: the passes over it are listed by themselves"
+        )
     texts: dict[int, list[dict]] = {gamma: [] for gamma in gammas}
     for run in range(at_least_one("runs", runs) + 1):
         for gamma in [*gammas[run % len(gammas) :], *gammas[: run % len(gammas)]]:
-            texts[gamma].append(_bill_of_a_text(pair, ids, gamma, new, run))
+            texts[gamma].append(_breakdown_of_a_text(pair, ids, gamma, new, run))
     return {gamma: {part: mean(t[part] for t in found[1:]) for part in found[0]} for gamma, found in texts.items()}
 
 
-def _bill_of_a_text(pair: Pair, ids: torch.Tensor, gamma: int, new: int, seed: int) -> dict[str, float]:
+def _breakdown_of_a_text(pair: Pair, ids: torch.Tensor, gamma: int, new: int, seed: int) -> dict[str, float]:
     spent, written = ([], []), []
     target, draft = (Clocked(model, s) for model, s in zip((pair.target, pair.draft), spent, strict=True))
 

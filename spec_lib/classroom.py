@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .matplotlib_folder import choose_folder
 from .missing_names import explain_missing_names
 from .pairs import Pair
 
@@ -13,5 +14,6 @@ def setup_line(pair: Pair) -> str:
     import transformers
 
     explain_missing_names()
+    choose_folder()  # before a cell draws the first figure
     where = torch.cuda.get_device_name(pair.device) if pair.device.type == "cuda" else str(pair.device)
     return f"{where} | torch {torch.__version__} | transformers {transformers.__version__} | {pair.name}"

@@ -16,7 +16,7 @@ from tests.helpers.models import blurred, float_pair, tiny_gpt2  # noqa: E402
 torch.set_num_threads(1)
 
 # The same examples in every run, none kept on disk, and no time limit on a busy machine.  To look for new ones:
-# python -m pytest tests/test_properties.py --hypothesis-profile=search
+# python -m pytest tests/exact/test_properties.py --hypothesis-profile=search
 settings.register_profile(
     "course", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

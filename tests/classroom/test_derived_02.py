@@ -10,7 +10,7 @@ import torch
 import spec_lib as sl
 from spec_lib import benchmark, plots
 from tests.helpers.answers import solution
-from tests.helpers.models import tiny_gpt2
+from tests.helpers.models import known, tiny_gpt2
 from tests.helpers.notebooks import derived
 
 matplotlib.use("Agg")
@@ -32,6 +32,7 @@ class Machine:
             self.now += fixed + each * n
             self.passes.append(n)
 
+        known(model)
         model.register_forward_pre_hook(spend, with_kwargs=True)
         return model
 

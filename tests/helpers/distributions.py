@@ -3,8 +3,8 @@
 import torch
 
 import spec_lib as sl
-from spec_lib import speculative, verify_google
-from tests.helpers.enumeration import Branches, Script
+from spec_lib import verify_google
+from tests.helpers.enumeration import Text, chain_distribution, loop_distribution
 
 
 def random_table(vocab: int, seed: int) -> torch.Tensor:
@@ -34,24 +34,11 @@ def random_rounds(count: int):
         yield p, q, drafted, uniforms
 
 
-def plain_texts(table: torch.Tensor, first: int, budget: int) -> dict[tuple[int, ...], float]:
+def plain_texts(table: torch.Tensor, first: int, budget: int) -> dict[Text, float]:
     """The probability of each text of `budget` tokens after `first`, by the target alone."""
-    texts = {(): 1.0}
-    for _ in range(budget):
-        texts = {
-            (*text, y): w * table[text[-1] if text else first, y].item()
-            for text, w in texts.items()
-            for y in range(table.shape[1])
-        }
-    return texts
+    return chain_distribution(table, first, budget)
 
 
-def loop_texts(target, draft, first: int, budget: int, **options) -> dict[tuple[int, ...], float]:
+def loop_texts(target, draft, first: int, budget: int, **options) -> dict[Text, float]:
     """The exact probability of each text that the real loop writes: nothing is drawn, each branch has its weight."""
-    branches, texts = Branches(), {}
-    script = Script(branches, verify_google)
-    for _ in branches.runs():
-        g = speculative(target, draft, [first], budget, rule=script.judge, generator=script, **options)
-        text = tuple(g.tokens.tolist())
-        texts[text] = texts.get(text, 0.0) + branches.weight
-    return texts
+    return loop_distribution(target, draft, [first], budget, verify_google, **options)[0]

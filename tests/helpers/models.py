@@ -179,14 +179,17 @@ def is_greedy(model, ids: torch.Tensor, tokens: torch.Tensor) -> bool:
     return torch.equal(uncached(model, text)[ids.shape[1] - 1 : -1].argmax(-1), tokens)
 
 
+def known(*models: torch.nn.Module) -> None:
+    """Have these models looked through now, so that the passes which this takes once are not counted later."""
+    for model in models:
+        with contextlib.suppress(ValueError):  # the test is about that refusal, then
+            check_causal(model)
+
+
 @contextlib.contextmanager
 def fed_positions(*models: torch.nn.Module):
-    """The positions of each forward call, one list a model.
-
-    A model is looked through when it is first used, with passes of its own: that is done before the counting.
-    """
-    for m in models:
-        sl.CachedModel(m)
+    """The positions of each forward call, one list a model; not those by which the models are looked through."""
+    known(*models)
     calls = [[] for _ in models]
     hooks = [
         m.register_forward_pre_hook(lambda module, args, kw, c=c: c.append(kw["input_ids"].shape[1]), with_kwargs=True)
@@ -197,13 +200,6 @@ def fed_positions(*models: torch.nn.Module):
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def known(*models: torch.nn.Module) -> None:
-    """Have these models looked through now, so that the passes which this takes once are not counted later."""
-    for model in models:
-        with contextlib.suppress(ValueError):  # the test is about that refusal, then
-            check_causal(model)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a right sampler does, as plain functions: ordinary tests run them on the course's code, and `test_mutants` on
+"""What a right sampler does, as plain functions: ordinary tests run them on the course's code, and `test_caught` on
 planted faults, where they have to fail.  Every loop here is bounded, since a faulty one may never end."""
 
 from __future__ import annotations
@@ -154,6 +154,25 @@ def check_loop_filters() -> None:
     sampling, own = sl.Sampling(0.7, top_k=2), sl.Sampling(1.5, top_p=0.8)
     check_loop_distribution(vocab=3, gamma=1, budget=4, sampling=sampling, draft_sampling=own)
     check_loop_distribution(vocab=3, gamma=1, budget=3, draft_sampling=sl.Sampling(top_k=2))
+
+
+def check_settings(cases: int = 40) -> None:
+    """`Sampling` makes the distribution of a row of logits that it promises, written a second time."""
+    g = torch.Generator().manual_seed(0)
+    tried = [
+        (1, None, None),
+        (0, None, None),
+        (0.5, None, None),
+        (2, 3, None),
+        (1, None, 0.6),
+        (0.7, 4, 0.8),
+        (0, 2, 0.5),
+    ]
+    for case, setting in itertools.product(range(cases), tried):
+        logits = 2 * torch.randn(2 + case % 6, generator=g, dtype=torch.float64)
+        s = sl.Sampling(*setting)
+        got = s.probabilities(logits).tolist()
+        assert close(got, exact.plain_distribution(logits, s)), f"{s} of {logits.tolist()}: {got}"
 
 
 def check_randomness() -> None:

@@ -119,6 +119,11 @@ def bonus_of_row_before(p, q, drafted):
     return len(drafted), p[max(len(drafted) - 1, 0)]
 
 
+def bonus_of_residual(p, q, drafted):
+    """The bonus from the last position's residual, as after a rejection."""
+    return len(drafted), residual(p[-1], q[-1]) if len(drafted) else p[0]
+
+
 # --- block verification, wrong in one way each
 
 block_first_failure = block_rule(accepted=lambda passes: next((i for i, p in enumerate(passes) if not p), len(passes)))

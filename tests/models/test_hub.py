@@ -79,9 +79,9 @@ def in_a_process(models: Path) -> dict:
     from huggingface_hub import constants, file_download
     from safetensors.torch import load_file, save
 
-    import course
     import spec_lib as sl
     from spec_lib import __main__ as cli
+    from tools.stamp import SETUP
 
     slept, happened = [], {}
     time.sleep = slept.append  # the hub's client waits between its tries: counted instead
@@ -247,7 +247,7 @@ def in_a_process(models: Path) -> dict:
         os.environ.pop("SPEC_PAIR", None)
         out, place = io.StringIO(), {}
         with gpu(), contextlib.redirect_stdout(out):
-            exec(course.SETUP.format(url="https://example.org/course", branch="main"), place)
+            exec(SETUP.format(url="https://example.org/course", branch="main"), place)
         return {"out": out.getvalue(), "pair": place["pair"].name}
 
     names("openai-community")

@@ -20,10 +20,11 @@ FLOORS = [
     ["decoding"],
     ["devices"],
     ["pairs"],
-    ["classroom", "plots", "checks"],
-    ["benchmark"],
+    ["classroom", "checks", "benchmark"],
+    ["plots"],
     ["widgets", "device"],
     ["__init__"],
+    ["options"],
     ["tiny", "__main__"],
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",

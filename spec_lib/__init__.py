@@ -2,10 +2,11 @@
 
 from . import benchmark, checks, plots, protocols, widgets
 from .cache import CachedModel, TableModel
+from .classroom import setup_line
 from .decoding import autoregressive, speculative, speculative_rounds
 from .drafting import ModelDrafter
 from .modes import evaluating
-from .pairs import Pair, check_vocabulary, load_pair, setup_line
+from .pairs import Pair, check_vocabulary, load_pair
 from .protocols import Draft
 from .records import Generation, Round, Summary, summarize
 from .sampling import Randomness, Sampling, draw, probabilities

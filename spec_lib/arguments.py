@@ -30,7 +30,6 @@ def a_text(
     sampling: Sampling,
     eos_token_id,
     attention_mask,
-    rolled_back: bool,
 ) -> tuple[torch.Tensor, int, frozenset[int]]:
     """The prompt as (1, length) int64 on the target's device, the tokens to write, and the EOS ids."""
     a_sampling("sampling", sampling)
@@ -47,7 +46,7 @@ def a_text(
         raise ValueError(
             f"the prompt begins with the padding token {target.padding}: pass its attention_mask, or take it off"
         )
-    longest = longest_of(ids, new)
+    longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
     if target.max_length is not None and longest > target.max_length:
         most = target.max_length - ids.shape[1] + 1
         raise ValueError(
@@ -55,13 +54,16 @@ def a_text(
             f"{target.max_length}: shorten the prompt{f' or ask for at most {most} new tokens' if most > 0 else ''}."
         )
     if isinstance(target, protocols.Selective):
-        target.refuse(ids.shape[1], longest, rolled_back)
+        target.refuse_text(ids.shape[1], longest)
     return ids.to(target.device), new, _ends(eos_token_id, target.vocab)
 
 
-def longest_of(ids: torch.Tensor, new: int) -> int:
-    """Tokens that the target reads of a text of ids (1, length) and `new` more: the last is drawn, never fed."""
-    return ids.shape[1] + new - 1
+def can_work(target: protocols.Model, drafter: protocols.Drafter, longest: int) -> None:
+    """Both can do what speculation asks of them in a text of which the target reads `longest` tokens."""
+    if isinstance(target, protocols.Selective):
+        target.refuse_rollback(longest)
+    if isinstance(drafter, protocols.SelectiveDrafter):
+        drafter.refuse(target, longest)
 
 
 def _as_row(ids) -> torch.Tensor:

@@ -68,16 +68,20 @@ class CachedModel:
             self.cache.crop(length - self.length)  # a negative count removes that many, in every release
             self.length = length
 
-    def refuse(self, size: int, longest: int, rolled_back: bool) -> None:
-        """Raise ValueError if a text cannot grow from `size` to `longest` tokens, or not with rollbacks."""
-        name, border = type(self.model).__name__, self.facts.border
+    def refuse_text(self, size: int, longest: int) -> None:
+        """Raise ValueError if positions change their meaning while the text grows from `size` to `longest` tokens."""
+        border = self.facts.border
         if border is not None and size - 1 <= border < longest:
             raise ValueError(
-                f"{name} changes its position factors at {border} tokens, and this text grows from {size} to "
-                f"{longest}: stay below (at most {max(0, border - size + 1)} new tokens), or begin with a prompt of "
-                f"more than {border + 1} tokens."
+                f"{type(self.model).__name__} changes its position factors at {border} tokens, and this text grows "
+                f"from {size} to {longest}: stay below (at most {max(0, border - size + 1)} new tokens), or begin with "
+                f"a prompt of more than {border + 1} tokens."
             )
-        for layer in self.cache.layers if rolled_back else []:
+
+    def refuse_rollback(self, longest: int) -> None:
+        """Raise ValueError if a text of `longest` tokens could not be rolled back."""
+        name = type(self.model).__name__
+        for layer in self.cache.layers:
             window = getattr(layer, "sliding_window", None) if getattr(layer, "is_sliding", False) else None
             if window is not None and longest >= window:
                 raise ValueError(

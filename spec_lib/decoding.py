@@ -35,7 +35,7 @@ def autoregressive(
     `speculative_rounds`, ValueErrors too.  Without an EOS to look for, the device is asked for its tokens only once.
     """
     sampling, target = sampling or Sampling(), as_model(target)
-    ids, new, eos = arguments.a_text(target, ids, max_new_tokens, sampling, eos_token_id, attention_mask, False)
+    ids, new, eos = arguments.a_text(target, ids, max_new_tokens, sampling, eos_token_id, attention_mask)
     randomness, size = as_randomness(generator, target.device), ids.shape[1]
     tokens, sums, unread = [ids[0, :0]], [], ids[0]
     with torch.no_grad():
@@ -141,11 +141,10 @@ class Writer:
         self.draft_sampling = arguments.a_sampling("draft_sampling", draft_sampling or self.sampling)
         self.target, self.drafter = as_model(target), as_drafter(draft)
         self.ids, self.left, self.eos = arguments.a_text(
-            self.target, ids, max_new_tokens, self.sampling, eos_token_id, attention_mask, rolled_back=True
+            self.target, ids, max_new_tokens, self.sampling, eos_token_id, attention_mask
         )
         self.size, self.last = self.ids.shape[1], self.ids[0, -1:]
-        if isinstance(self.drafter, protocols.SelectiveDrafter):
-            self.drafter.refuse(self.target, self.size, arguments.longest_of(self.ids, self.left))
+        arguments.can_work(self.target, self.drafter, self.size + self.left - 1)
         self.randomness, self.trace = as_randomness(generator, self.target.device), Tracer(parts, self.target)
         self.stop_reason, self.number = "length", 1  # of the round to come
         self.rounds = [] if callable(gamma) else None  # kept only for whoever wants them: traces are large

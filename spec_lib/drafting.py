@@ -29,7 +29,7 @@ class ModelDrafter:
         """A session on the text ids (length,), int64 on the model's device."""
         return ModelSession(as_model(self.model, "draft"), ids, sampling, randomness, target.vocab)
 
-    def refuse(self, target: protocols.Model, size: int, longest: int) -> None:
+    def refuse(self, target: protocols.Model, longest: int) -> None:
         """Raise ValueError for a draft on another device, one that cannot be rolled back, or the target's own."""
         model = as_model(self.model, "draft")
         if model is target:
@@ -41,7 +41,7 @@ class ModelDrafter:
         if (ours.type, ours.index or 0) != (theirs.type, theirs.index or 0):
             raise ValueError(f"the target is on {target.device} and the draft on {model.device}: move one")
         if isinstance(model, protocols.Selective):
-            model.refuse(size, longest, rolled_back=True)
+            model.refuse_rollback(longest)
 
 
 class ModelSession:

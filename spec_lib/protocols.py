@@ -118,11 +118,14 @@ class Renewable(Protocol):
 
 @runtime_checkable
 class Selective(Protocol):
-    """A model that cannot write every text."""
+    """A model that cannot write every text, or not always roll back: it says so in a ValueError of one sentence."""
 
-    def refuse(self, size: int, longest: int, rolled_back: bool) -> None:
-        """ValueError, in a sentence, where it cannot go from `size` tokens to `longest`.  rolled_back: some of what it
-        reads will be rolled back."""
+    def refuse_text(self, size: int, longest: int) -> None:
+        """As a target: it cannot write a text that grows from `size` tokens to `longest`."""
+        ...
+
+    def refuse_rollback(self, longest: int) -> None:
+        """As a target or a draft: in a text of `longest` tokens it cannot be rolled back."""
         ...
 
 
@@ -144,8 +147,8 @@ class Counting(Protocol):
 class SelectiveDrafter(Protocol):
     """A drafter that cannot work for every text or every target."""
 
-    def refuse(self, target: Model, size: int, longest: int) -> None:
-        """ValueError, in a sentence, where it cannot draft for this target while a text grows to `longest` tokens."""
+    def refuse(self, target: Model, longest: int) -> None:
+        """ValueError, in a sentence, where it cannot draft for this target in a text of `longest` tokens."""
         ...
 
 

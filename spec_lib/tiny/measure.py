@@ -21,7 +21,7 @@ from time import perf_counter
 import torch
 
 from .. import Sampling, autoregressive, speculative, summarize, walltime_improvement
-from ..pairs import TINY, _quietly
+from ..pairs import TINY, load_gpt2
 from ..timing import clock, pass_seconds
 from .train import DRAFTS, SHAPES, held_out_loss, in_a_row, plain_half, read_stories, split, to_ids
 
@@ -37,7 +37,7 @@ def prompts_from(held: torch.Tensor, count: int) -> list[torch.Tensor]:
 def acceptance(folder: Path, draft: str, prompts: list[torch.Tensor], temperature: float):
     """The summary of all rounds over all prompts, gamma 4; runs in a process of its own."""
     torch.set_num_threads(1)
-    target, model = (_quietly(folder / name).eval() for name in ("target", draft))
+    target, model = (load_gpt2(folder / name).eval() for name in ("target", draft))
     rounds = []
     for i, ids in enumerate(prompts):
         g = speculative(target, model, ids, NEW, gamma=GAMMA, sampling=Sampling(temperature), generator=i, trace=True)
@@ -81,7 +81,7 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
     """The table as Markdown."""
     from transformers import PreTrainedTokenizerFast
 
-    models = {name: _quietly(folder / name).eval() for name in ("target", *DRAFTS)}
+    models = {name: load_gpt2(folder / name).eval() for name in ("target", *DRAFTS)}
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "target")
     stories, held_stories = split(read_stories(stories_file))
     everything = in_a_row(to_ids(held_stories, tokenizer))

@@ -44,7 +44,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from ..pairs import _quietly
+from ..pairs import load_gpt2
 
 CONTEXT = 1024
 VOCAB = 2048
@@ -359,7 +359,7 @@ def write_lessons(folder: Path, target: Path, ids: torch.Tensor, minutes: float,
     scored once, each serves three drafts many times.
     """
     torch.set_num_threads(1)
-    model = _quietly(target).eval()
+    model = load_gpt2(target).eval()
     temperature = torch.tensor([1.0] * 36 + [0.7] * 16 + [0.01] * 12)[:, None]
     folder.mkdir(exist_ok=True)
     end, i = time.monotonic() + minutes * 60, number

@@ -9,8 +9,9 @@ import torch
 
 import spec_lib as sl
 from spec_lib import benchmark, plots
-from tests.helpers.models import tiny_gpt2
-from tests.helpers.notebooks import derived, function, solutions
+from tests.helpers.answers import solution
+from tests.helpers.models import known, tiny_gpt2
+from tests.helpers.notebooks import derived
 
 matplotlib.use("Agg")
 NAMES = ("clock", "pass_seconds", "cost_ratio", "matrices")
@@ -31,6 +32,7 @@ class Machine:
             self.now += fixed + each * n
             self.passes.append(n)
 
+        known(model)
         model.register_forward_pre_hook(spend, with_kwargs=True)
         return model
 
@@ -86,7 +88,7 @@ def test_the_clock_waits_for_a_gpu_before_each_look(notebook, machine, monkeypat
 
 
 def test_the_matrices_hold_the_bytes_of_the_shown_solution(notebook):
-    bytes_read = function(solutions()["bytes_read"])
+    bytes_read = solution("bytes_read")
     for layers in (1, 3):
         model = tiny_gpt2(0, layers=layers)
         size = sum(w.numel() * w.element_size() for w in notebook["matrices"](model))

@@ -3,8 +3,9 @@
 import torch
 
 import spec_lib as sl
+from tests.helpers.answers import solution
 from tests.helpers.distributions import random_rounds, random_rows
-from tests.helpers.notebooks import derived, function, solutions
+from tests.helpers.notebooks import derived
 
 
 def test_one_guess_and_one_correction_of_03():
@@ -19,7 +20,7 @@ def test_one_guess_and_one_correction_of_03():
 
 
 def test_the_residual_of_03_is_the_shown_solution():
-    mine, g = function(solutions()["residual"]), torch.Generator().manual_seed(1)
+    mine, g = solution("residual"), torch.Generator().manual_seed(1)
     for _ in range(100):
         p, q = random_rows(3, 5, g), random_rows(3, 5, g)
         assert torch.equal(mine(p, q), sl.residual(p, q)) and torch.equal(mine(p, p), p)

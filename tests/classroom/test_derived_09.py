@@ -4,6 +4,7 @@ import pytest
 
 import spec_lib as sl
 from spec_lib import benchmark
+from spec_lib.benchmark import comparison, timing
 from tests.helpers.notebooks import derived
 from tests.helpers.tokenizers import Words
 
@@ -14,9 +15,8 @@ def notebook():
 
 
 @pytest.mark.parametrize("gamma", [0, 1, 4])
-def test_the_bill(models, monkeypatch, gamma):
+def test_the_time_breakdown(models, monkeypatch, gamma):
     """With a clock that makes each of its calls cost one second, both lists agree to the second."""
-    from spec_lib import timing
 
     def clock(call, device=None):
         call()
@@ -27,7 +27,7 @@ def test_the_bill(models, monkeypatch, gamma):
     space = derived("09_speedups", "Clocked", "bill_of_a_text")
     pair = sl.Pair(*models, Words(), prompts={"one": "1 2 3"})
     mine = space["bill_of_a_text"](pair, pair.encode("1 2 3"), gamma, 9, 5, clock)
-    assert mine == timing._bill_of_a_text(pair, pair.encode("1 2 3"), gamma, 9, 5)
+    assert mine == timing._breakdown_of_a_text(pair, pair.encode("1 2 3"), gamma, 9, 5)
     assert mine["target"] + (gamma > 0) >= mine["rounds"] > 0
 
 
@@ -51,8 +51,8 @@ def test_the_turns_are_those_of_compare(notebook, models, monkeypatch):
     counted = notebook["side_by_side"]({name: arm(name) for name in arms}, 7, new, lambda call: call() or 1.0)
     assert all(times == [1.0] * 7 for times in counted.values())
 
-    monkeypatch.setattr(benchmark, "_write", write)
-    monkeypatch.setattr(benchmark, "pass_seconds", lambda model, counts, context: {n: [1.0] for n in counts})
+    monkeypatch.setattr(comparison, "_write", write)
+    monkeypatch.setattr(comparison, "pass_seconds", lambda model, counts, context: {n: [1.0] for n in counts})
     pair = sl.Pair(*models, Words(), prompts={"one": "1 2 3"})
     benchmark.compare(pair, benchmark.Setting(gamma=2, new=new), 7, arms)
     turns = {who: [calls[i : i + 6] for i in range(0, 48, 6)] for who, calls in seen.items()}

@@ -2,13 +2,14 @@
 
 import ast
 import builtins
+import sys
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from spec_lib import notebook
-from spec_lib.notebook import NOTEBOOKS, explain_missing_names, where
+from spec_lib import missing_names
+from spec_lib.missing_names import NOTEBOOKS, explain_missing_names, where
 
 FILES = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
 
@@ -32,7 +33,7 @@ def test_whatever_a_cell_needs_is_found_in_the_cell_that_made_it(file, mine):
             assert f'begins with "{first}"' in told, name
             assert "\n" not in told
             asked += 1
-        made |= {n: i for n in notebook._made(source) if not hasattr(builtins, n)}
+        made |= {n: i for n in missing_names._made(source) if not hasattr(builtins, n)}
     assert asked > 25
 
 
@@ -58,7 +59,7 @@ def test_a_heading_in_code_is_no_heading(tmp_path, monkeypatch):
         nbformat.v4.new_code_cell("x + 1"),
     ]
     nbformat.write(book, tmp_path / "00_a.ipynb")
-    monkeypatch.setattr(notebook, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(missing_names, "NOTEBOOKS", tmp_path)
     assert 'below "The heading" that begins with "x = 1"' in where("x", ["x + 1"])
     # What else may lie in the folder: an empty file, another's notebook, notes, and a copy.
     (tmp_path / "11_mine.ipynb").write_text("")
@@ -67,7 +68,7 @@ def test_a_heading_in_code_is_no_heading(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("notes")]), tmp_path / "00_0.ipynb")
     nbformat.write(book, tmp_path / "00_a-Copy1.ipynb")
     assert 'below "The heading" that begins with "x = 1"' in where("x", ["x + 1"])
-    monkeypatch.setattr(notebook, "NOTEBOOKS", tmp_path / "none")  # installed without the notebooks
+    monkeypatch.setattr(missing_names, "NOTEBOOKS", tmp_path / "none")  # installed without the notebooks
     assert where("x", ["x + 1"]) is None
 
 
@@ -106,3 +107,48 @@ def test_in_a_kernel():
     for error in errors[10:12]:
         assert error.evalue.startswith("name 'Q' is not defined. It is made in the cell below \"A chain of guesses\"")
     assert not any("unregistering" in o.get("text", "") for cell in book.cells for o in cell.outputs)
+
+
+class Handled(Exception):
+    """An exception that the user's own handler is for."""
+
+
+@pytest.fixture
+def shell():
+    from IPython.testing.globalipapp import start_ipython
+
+    found = start_ipython() or sys.modules["IPython"].get_ipython()
+    before = found.custom_exceptions, found.CustomTB
+    yield found
+    found.custom_exceptions, found.CustomTB = before
+
+
+@pytest.mark.parametrize("kinds", [(Handled,), (NameError,), (Exception,), (Handled, KeyError)])
+def test_a_handler_that_was_there_before_still_gets_its_exceptions(shell, kinds, monkeypatch):
+    """Right: its kinds reach it, also after the set-up cell ran twice, and a NameError arrives with the explanation."""
+    got, shown = [], []
+    shell.set_custom_exc(kinds, lambda self, kind, error, trace, tb_offset=None: got.append(error))
+    monkeypatch.setattr(shell, "showtraceback", lambda *a, **k: shown.append(a[0][1] if a else sys.exc_info()[1]))
+    monkeypatch.setattr(missing_names, "where", lambda name, run: f"{name} is made elsewhere.")
+    explain_missing_names()
+    explain_missing_names()
+    shell.user_ns["Handled"] = Handled
+    for source, kind in (
+        ("raise Handled", Handled),
+        ("p_", NameError),
+        ("{}[0]", KeyError),
+        ("1 / 0", ArithmeticError),
+    ):
+        shell.run_cell(source)
+        (error,) = got + shown
+        assert isinstance(error, kind) and (error in got) == isinstance(error, kinds), source
+        if kind is NameError:
+            assert str(error) == "name 'p_' is not defined. p_ is made elsewhere."
+        got.clear(), shown.clear()
+
+
+def test_a_second_set_up_sets_no_second_handler(shell):
+    explain_missing_names()
+    first = shell.CustomTB
+    explain_missing_names()
+    assert shell.CustomTB is first

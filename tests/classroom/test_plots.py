@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import plots
+from spec_lib import benchmark, plots
 from tests.helpers.figures import heights
 from tests.helpers.tokenizers import Bytes
 
@@ -125,7 +125,7 @@ def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
     monkeypatch.setattr(plt, "show", lambda: (seen.append(plt.gcf()), plt.close("all")))
     plots.plot_rounds(Bytes(), ROUNDS, "rounds")
     labels = [t.get_text() for t in seen[-1].axes[0].texts]
-    assert labels[:4] == ["a  A", "b  A", "c  A", "d  B"] and labels[-1] == r"\$  P" and "<  R" in labels
+    assert labels[:4] == ["a  A", "b  A", "c  A", "d  B"] and labels[-1] == "$  P" and "<  R" in labels
     plots.plot_laws({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "laws")
     assert sorted(round(b.get_height(), 3) for b in seen[-1].axes[0].patches) == [0.1, 0.5, 0.5, 0.9]
     plots.plot_lines([1, 2], {"one": [1, 2], "two": [3, 4]}, "t", "x", "y")
@@ -234,25 +234,6 @@ def test_the_power_figure_writes_each_number_and_marks_blind_spots(shown):
     assert [t.get_text() for t in axis.get_yticklabels()] == ["one", "two"]
 
 
-MEASURED = [
-    {"name": "fast", "seconds": [1.0, 2.0], "baseline": [2.0, 2.0], "predicted": 1.6},
-    {"name": "slow", "seconds": [4.0], "baseline": [2.0], "predicted": None},
-]
-
-
-def test_speedups_are_ratios_of_mean_times():
-    assert plots.speedups(MEASURED) == [("fast", 4 / 3, pytest.approx(0.70710678), 1.6), ("slow", 0.5, 0.0, None)]
-
-
-def test_the_speedup_figure_marks_a_loss_and_the_prediction(shown):
-    plots.plot_speedups(MEASURED, "speed")
-    axis = shown[0].axes[0]
-    assert heights(axis) == [pytest.approx(4 / 3), 0.5]
-    assert [b.get_hatch() for b in axis.patches] == ["", "xx"]
-    assert any(list(line.get_ydata()) == [1.6] for line in axis.lines)
-    assert any(list(line.get_ydata()) == [1, 1] for line in axis.lines)
-
-
 def traced(gamma=3):
     table = sl.TableModel(torch.tensor([[0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]], dtype=torch.float64))
     draft = sl.TableModel(torch.tensor([[0.3, 0.4, 0.3], [0.1, 0.5, 0.4], [0.25, 0.5, 0.25]], dtype=torch.float64))
@@ -278,7 +259,7 @@ def test_tapes_are_the_caches_real_lengths(shown):
 
 
 def arm(seconds, passes=60, accepted=0, rejected=0):
-    return {"seconds": seconds, "passes": passes, "accepted": accepted, "rejected": rejected, "gamma": 4}
+    return benchmark.Arm(4, seconds, passes, accepted, rejected)
 
 
 def a_measurement(fast, value=None):
@@ -286,16 +267,9 @@ def a_measurement(fast, value=None):
         "target alone": arm([4.0, 4.0]),
         "draft alone": arm([0.5, 0.5]),
         "speculative, google": arm(fast, 24, 36, 18),
-        "transformers, assisted": {**arm([]), "note": "not measurable here"},
+        "transformers, assisted": benchmark.Arm(4, note="not measurable here"),
     }
-    return {
-        "value": value,
-        "pair": "x",
-        "setting": {"gamma": 4, "new": 30},
-        "runs": 2,
-        "v": {"1": [1.0], "5": [1.2]},
-        "arms": arms,
-    }
+    return benchmark.Measurement("x", benchmark.Setting(gamma=4, new=30), 2, {1: [1.0], 5: [1.2]}, arms, value)
 
 
 def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_path):
@@ -342,7 +316,7 @@ def test_animation_frames_show_guesses_verdicts_and_the_targets_own_token():
         [("a", "accepted"), ("b", "accepted"), ("c", "accepted")],
         [("a", "accepted"), ("b", "accepted"), ("c", "accepted"), ("d", "bonus")],
         [("e", "draft"), ("<", "draft"), ("g", "draft")],
-        [("e", "accepted"), ("<", "rejected"), ("g", "unjudged")],
+        [("e", "accepted"), ("<", "rejected"), ("g", "unverified")],
         [("e", "accepted"), ("&", "resampled")],
         [("$", "plain")],
     ]

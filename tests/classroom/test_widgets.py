@@ -33,15 +33,15 @@ def test_every_frame_holds_the_numbers_of_its_round(made):
             assert f"{float(r.p[t, x]):.3f}" in text and f"{float(r.q[t, x]):.3f}" in text
             assert f"{float(r.overlap[t]):.3f}" in text
             assert (f"{float(r.uniforms[t]):.3f}" in text) or t > r.accepted
-        # what each origin is called: judged tokens, and those behind a rejection
+        # what each origin is called: verified tokens, and those after a rejection
         rejected = r.rejected is not None
-        assert len(re.findall(r"\baccepted\b", text)) >= r.accepted
-        assert ("rejected " in text.replace("rejected and", "")) == rejected
-        assert text.count("not judged") == len(r.drafted) - r.accepted - rejected
+        assert page.count(">accepted</td>") == r.accepted
+        assert page.count(">rejected</td>") == rejected
+        assert text.count("not verified") == len(r.drafted) - r.accepted - rejected
         assert ("striped part" in text) == rejected
         for lengths in (r.target_cache, r.draft_cache):
-            kept = f"+{lengths.filled - lengths.before} fed, -{lengths.filled - lengths.after} cut (dashed), "
-            assert kept + f"{lengths.after} kept" in text
+            fed = f"+{lengths.filled - lengths.before} fed, -{lengths.filled - lengths.after} cut (dashed), "
+            assert fed + f"{lengths.after} left" in text
 
 
 def test_the_text_grows_by_the_rounds_tokens_and_is_escaped(made):
@@ -54,10 +54,10 @@ def test_the_text_grows_by_the_rounds_tokens_and_is_escaped(made):
         assert text == Letters().decode(ids) + Letters().decode(g.tokens[:new])
 
 
-def test_the_bars_add_up_to_both_laws():
+def test_the_bars_add_up_to_both_distributions():
     page = widgets.bars([0.5, 0.3, 0.2], [0.2, 0.5, 0.3], ["a", "b", "c"])
     rows = re.findall(r"<tr>(.*?)</tr>", page)
-    assert ["kept 0.200 redrawn 0.300" in rows[0], "kept 0.300 refused 0.200" in rows[1]] == [True, True]
+    assert ["accepted 0.200 residual 0.300" in rows[0], "accepted 0.300 rejected 0.200" in rows[1]] == [True, True]
     widths = [[float(w) for w in re.findall(r"width:([\d.]+)em", row)] for row in rows]
     assert widths[0][1] / widths[0][0] == pytest.approx(1.5, abs=1e-3)
 
@@ -88,7 +88,7 @@ def test_a_move_computes_nothing_every_frame_is_ready_before(made, monkeypatch):
     def late(*_):
         raise AssertionError("a frame was made during a move")
 
-    for name in ("frames", "bars", "_judged", "_overlap", "_tapes", "_text_so_far"):
+    for name in ("frames", "bars", "_verified", "_overlap", "_tapes", "_text_so_far"):
         monkeypatch.setattr(widgets, name, late)
     for _ in range(3):
         forward.click()
@@ -121,7 +121,7 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(made):
         widgets.step_through(Letters(), ids, blind)
 
 
-def test_the_explorer_shows_the_readers_own_laws():
+def test_the_explorer_shows_the_readers_own_distributions():
     box = widgets.overlap_explorer([0.5, 0.3, 0.2], [0.2, 0.5, 0.3])
     rows, page = box.children
     assert "accepted 0.70" in page.value
@@ -129,7 +129,7 @@ def test_the_explorer_shows_the_readers_own_laws():
     assert "accepted 0.80" in page.value
     for slider in rows.children[1].children:
         slider.value = 0.0
-    assert page.value == "Give each law at least one weight above 0."
+    assert page.value == "Give each distribution at least one weight above 0."
 
 
 def test_only_what_both_ipywidgets_share_is_used():

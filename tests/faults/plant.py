@@ -56,7 +56,8 @@ def caught_by(fault: Text) -> str | None:
     """The first test that fails with the fault in the text, or None."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
-        for name in ("spec_lib", "tests", "notebooks", "course.py", "pyproject.toml", "requirements.txt", "README.md"):
+        top = ("course.py", "pyproject.toml", "requirements.txt", "README.md")
+        for name in ("spec_lib", "tests", "notebooks", "tools", *top):
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)
         (project / "spec_lib" / f"{fault.room}.py").write_text(fault.source(), encoding="utf-8")

@@ -1,7 +1,6 @@
-"""What the notebooks derive and show, taken out of their cells."""
+"""What the notebooks derive, taken out of their cells."""
 
 import json
-import re
 
 import torch
 
@@ -27,21 +26,3 @@ def derived(notebook: str, *names: str) -> dict:
             ends = [i for i, line in enumerate(lines) if line and not line.startswith((" ", "def ", "@")) and i > 0]
             exec("\n".join(lines[: ends[0]] if ends else lines), space)
     return space
-
-
-def solutions() -> dict[str, str]:
-    """Every solution that a notebook shows in <details>, by the name of its function."""
-    found = {}
-    for file in NOTEBOOKS.glob("*.ipynb"):
-        text = "\n".join(
-            "".join(c["source"]) for c in json.loads(file.read_text())["cells"] if c["cell_type"] == "markdown"
-        )
-        for code in re.findall(r"<summary>Solution</summary>\s*```python\n(.*?)```", text, re.S):
-            found[re.match(r"def (\w+)", code).group(1)] = code
-    return found
-
-
-def function(code: str):
-    names: dict = {"sl": sl, "torch": torch}
-    exec(code, names)
-    return names[re.match(r"def (\w+)", code).group(1)]

@@ -223,7 +223,9 @@ def test_a_certain_draft_now_and_then_has_the_targets_distribution(sampling):
 # --- drafters that break their promise ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drafter, word", [(Eager(5), "gave 5"), (Eager(2, 3), "3 laws"), (Eager(2, 2, 99), "99")])
+@pytest.mark.parametrize(
+    "drafter, word", [(Eager(5), "gave 5"), (Eager(2, 3), "3 distributions"), (Eager(2, 2, 99), "99")]
+)
 def test_a_drafter_that_breaks_its_promise_is_named_before_the_target_reads(pair, drafter, word):
     with pytest.raises(ValueError) as error:
         speculative(pair[0], drafter, prompt(4), 9, gamma=2)

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from spec_lib import best_gamma, expected_tokens, operations_factor, walltime_improvement
+from spec_lib.theory import predict, round_cost
 
 
 @pytest.mark.parametrize(
@@ -132,3 +133,15 @@ def test_the_measured_cost_of_scoring_is_used():
 def test_values_out_of_range_are_refused(call, word):
     with pytest.raises(ValueError, match=word):
         call()
+
+
+def test_a_prediction_from_measured_costs_is_the_theorem_with_them():
+    seconds = {1: 0.02, 5: 0.03}  # of a pass over one token and over five: any unit will do
+    assert round_cost(4, 0.1, seconds) == pytest.approx(0.4 + 1.5)
+    expected = expected_tokens(0.7, 4) / 1.9
+    for v in (seconds, {n: 1000 * t for n, t in seconds.items()}):
+        assert predict(0.7, 4, 0.1, v) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="alpha is a rate"):
+        predict(1.1, 4, 0.1, seconds)
+    with pytest.raises(KeyError):
+        predict(0.7, 3, 0.1, seconds)  # v(4) was not measured

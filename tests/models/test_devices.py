@@ -6,14 +6,15 @@ import signal
 import pytest
 import torch
 
-from spec_lib import pairs, speculative
+from spec_lib import speculative
+from spec_lib.devices import one_thread
 from tests.helpers.models import prompt, tiny_gpt2
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="sends itself a signal")
 def test_after_an_interrupt_torch_has_its_threads_back():
     model = tiny_gpt2(0, layers=2)
-    pairs.one_thread(model)
+    one_thread(model)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -29,7 +30,7 @@ def test_after_an_interrupt_torch_has_its_threads_back():
 
 def test_a_copy_of_a_model_on_one_thread_is_itself():
     model = tiny_gpt2(0)
-    pairs.one_thread(model)
+    one_thread(model)
     twin = copy.deepcopy(model)
     with torch.no_grad():
         twin.lm_head.weight.zero_()

@@ -79,9 +79,9 @@ def in_a_process(models: Path) -> dict:
     from huggingface_hub import constants, file_download
     from safetensors.torch import load_file, save
 
-    import course
     import spec_lib as sl
     from spec_lib import __main__ as cli
+    from tools.stamp import SETUP
 
     slept, happened = [], {}
     time.sleep = slept.append  # the hub's client waits between its tries: counted instead
@@ -247,7 +247,7 @@ def in_a_process(models: Path) -> dict:
         os.environ.pop("SPEC_PAIR", None)
         out, place = io.StringIO(), {}
         with gpu(), contextlib.redirect_stdout(out):
-            exec(course.SETUP.format(url="https://example.org/course", branch="main"), place)
+            exec(SETUP.format(url="https://example.org/course", branch="main"), place)
         return {"out": out.getvalue(), "pair": place["pair"].name}
 
     names("openai-community")
@@ -383,9 +383,9 @@ def test_a_notebook_goes_on_with_the_embedded_pair(happened, trouble, words):
 
 
 def test_the_models_of_the_course_are_those_of_their_commits(happened):
-    from spec_lib.pairs import CLASS_PAIR, REVISIONS
+    from spec_lib.pairs import CLASSROOM_PAIR, REVISIONS
 
-    assert happened["set-up, full"]["revisions"] == sorted(REVISIONS[name] for name in CLASS_PAIR)
+    assert happened["set-up, full"]["revisions"] == sorted(REVISIONS[name] for name in CLASSROOM_PAIR)
 
 
 def test_the_command_itself(models, tmp_path):

@@ -13,7 +13,8 @@ import torch
 
 import spec_lib.pairs as pairs
 from spec_lib import Pair, check_vocabulary, load_pair, setup_line
-from spec_lib.pairs import CLASS_PAIR, REVISIONS, TINY, check_choice
+from spec_lib.devices import one_thread
+from spec_lib.pairs import CLASSROOM_PAIR, REVISIONS, TINY, check_choice
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.paths import ROOT
 from tests.helpers.tokenizers import END, byte_bpe, byte_tokens, tokenizer_of
@@ -175,7 +176,7 @@ def test_names_that_cannot_be_a_pair(names, words):
 
 
 def test_names_that_can(tmp_path, monkeypatch):
-    for names in (("gpt2", "distilgpt2"), CLASS_PAIR, ("tiny", None), ("tiny", "small"), (str(tmp_path), "gpt2")):
+    for names in (("gpt2", "distilgpt2"), CLASSROOM_PAIR, ("tiny", None), ("tiny", "small"), (str(tmp_path), "gpt2")):
         check_choice(*names)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a folder").mkdir()
@@ -200,7 +201,7 @@ def chosen(monkeypatch):
         (" tiny , small ", ("tiny", "small")),
         ("tiny,", ("tiny", "medium")),
         ("gpt2,distilgpt2", ("gpt2", "distilgpt2")),
-        ("openai-community/gpt2-large,distilbert/distilgpt2", CLASS_PAIR),
+        ("openai-community/gpt2-large,distilbert/distilgpt2", CLASSROOM_PAIR),
     ],
 )
 def test_spec_pair(chosen, monkeypatch, choice, names):
@@ -239,7 +240,7 @@ def test_the_default_with_a_gpu_is_the_classroom_pair(chosen, monkeypatch, capsy
     monkeypatch.delenv("SPEC_PAIR", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     load_pair()
-    assert chosen == [(*CLASS_PAIR, torch.device("cuda"), torch.float32)]
+    assert chosen == [(*CLASSROOM_PAIR, torch.device("cuda"), torch.float32)]
     assert capsys.readouterr().out == ""
 
     def unreachable(*args):
@@ -444,7 +445,7 @@ def run_script(script: str, cwd: Path, **environment: str) -> subprocess.Complet
 
 
 def test_the_hub_pair_of_the_classroom_offline(tmp_path):
-    target, draft = CLASS_PAIR
+    target, draft = CLASSROOM_PAIR
     hub_folder(tmp_path, target, {**GPT2, "n_embd": 1280, "n_head": 20}, prefix="")
     hub_folder(tmp_path, draft, {**GPT2, "n_embd": 768, "n_head": 12}, prefix="transformer.")
     bad = [names for names, words in BAD_CHOICES if words]
@@ -466,7 +467,7 @@ def threads():
 
 def test_a_call_runs_on_one_thread_and_puts_the_setting_back(threads):
     model, seen = tiny_gpt2(0), []
-    pairs.one_thread(model)
+    one_thread(model)
     model.lm_head.register_forward_hook(lambda *args: seen.append(torch.get_num_threads()))
     ids = torch.arange(4)[None]
     model(ids)

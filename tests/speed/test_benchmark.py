@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +12,25 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from spec_lib import benchmark, timing
-from spec_lib.benchmark import ARMS, DRAFT, TARGET, Setting, check, compare, recordings, rows, sweep, table
+from spec_lib import benchmark, files
+from spec_lib.benchmark import (
+    ARMS,
+    DRAFT,
+    TARGET,
+    Arm,
+    Measurement,
+    Recording,
+    Setting,
+    compare,
+    comparison,
+    csv_text,
+    prompts_for,
+    recordings,
+    rows,
+    sweep,
+    table,
+    timing,
+)
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.tokenizers import Words
 
@@ -118,10 +135,10 @@ def test_the_first_token_is_one_pass_or_one_round(pair, clock):
 
 @pytest.fixture
 def passes_cost(monkeypatch, clock):
-    """A target's pass takes 10 seconds and one more for each token, a draft's 1; every draw from a law takes 0.25."""
+    """A target's pass takes 10 seconds and one more for each token, a draft's 1; every draw 0.25."""
     from spec_lib import cache, sampling
 
-    feed, draw = cache.CachedModel.feed, sampling.Source.draw
+    feed, draw = cache.CachedModel.feed, sampling.Randomness.draw
 
     def priced_feed(self, ids, keep=None):
         clock.spend(10.0 + len(ids) if len(self.cache.layers) == 2 else 1.0)
@@ -135,8 +152,8 @@ def passes_cost(monkeypatch, clock):
     monkeypatch.setattr(sampling.Randomness, "draw", priced_draw)
 
 
-def test_the_bill_lists_prompt_passes_and_the_rest(pair, passes_cost):
-    plain, fast = timing.bill(pair, torch.tensor([[1, 2, 3]]), (0, 2), new=9, runs=3).values()
+def test_the_time_breakdown_lists_prompt_passes_and_the_rest(pair, passes_cost):
+    plain, fast = timing.time_breakdown(pair, torch.tensor([[1, 2, 3]]), (0, 2), new=9, runs=3).values()
     assert plain == {"prompt": 13.0, "target": 8 * 11.0, "draft": 0.0, "rest": 9 * 0.25, "rounds": 8}
     rounds = fast["rounds"]
     assert fast["prompt"] == 12.0 + 1.0 and 3 <= rounds <= 9  # all but the prompt's last token, by both models
@@ -145,11 +162,13 @@ def test_the_bill_lists_prompt_passes_and_the_rest(pair, passes_cost):
     assert fast["rest"] == pytest.approx(0.25 * (fast["draft"] + rounds))
 
 
-def test_the_bills_take_turns_and_refuse_what_they_cannot_list(pair, monkeypatch):
+def test_the_time_breakdowns_take_turns_and_refuse_what_they_cannot_list(pair, monkeypatch):
     turns = []
     parts = {"prompt": 0.0, "target": 0.0, "draft": 0.0, "rest": 0.0, "rounds": 1}
-    monkeypatch.setattr(timing, "_bill_of_a_text", lambda p, i, gamma, new, run: turns.append((run, gamma)) or parts)
-    assert set(timing.bill(pair, torch.tensor([[1, 2]]), (0, 4), new=9, runs=2)) == {0, 4}
+    monkeypatch.setattr(
+        timing, "_breakdown_of_a_text", lambda p, i, gamma, new, run: turns.append((run, gamma)) or parts
+    )
+    assert set(timing.time_breakdown(pair, torch.tensor([[1, 2]]), (0, 4), new=9, runs=2)) == {0, 4}
     assert turns == [(0, 0), (0, 4), (1, 4), (1, 0), (2, 0), (2, 4)]
     for gammas, ids, said in (
         ((0, 9), [[1, 2]], "gammas must be whole numbers from 0 to 9 - 1"),
@@ -158,7 +177,7 @@ def test_the_bills_take_turns_and_refuse_what_they_cannot_list(pair, monkeypatch
         ((1,), [[1]], "a prompt of at least two tokens"),
     ):
         with pytest.raises(ValueError, match=said):
-            timing.bill(pair, torch.tensor(ids), gammas, new=9, runs=2)
+            timing.time_breakdown(pair, torch.tensor(ids), gammas, new=9, runs=2)
 
 
 def test_memory_counts_weights_and_both_caches(pair):
@@ -181,7 +200,7 @@ def written(monkeypatch):
         seen.append((arm, ids.shape[1], seed, setting.gamma))
         return (setting.new, 5, 3, 1) if arm in benchmark.RULES else (setting.new, setting.new, 0, 0)
 
-    monkeypatch.setattr(benchmark, "_write", write)
+    monkeypatch.setattr(comparison, "_write", write)
     return seen
 
 
@@ -204,14 +223,14 @@ def test_two_equal_loops_are_equally_fast_whatever_their_order(pair, monkeypatch
         clock.spend({0: 50}.get(seed, 2.0))  # the warm-up is slow
         return setting.new, next(spent), 3, 1
 
-    monkeypatch.setattr(benchmark, "_write", write)
+    monkeypatch.setattr(comparison, "_write", write)
     for arms in ((TARGET, GOOGLE), (GOOGLE, TARGET)):
-        found = {r["arm"]: r for r in rows(compare(pair, Setting(gamma=2, new=6), 3, arms))}
-        assert found[GOOGLE]["speedup"] == 1 and found[GOOGLE]["seconds"] == 2.0 and found[GOOGLE]["sd"] == 0
+        found = {r.arm: r for r in rows(compare(pair, Setting(gamma=2, new=6), 3, arms))}
+        assert found[GOOGLE].speedup == 1 and found[GOOGLE].seconds == 2.0 and found[GOOGLE].sd == 0
 
 
 def test_another_number_of_tokens_is_refused(pair, monkeypatch):
-    monkeypatch.setattr(benchmark, "_write", lambda *a: (7, 5, 3, 1))
+    monkeypatch.setattr(comparison, "_write", lambda *a: (7, 5, 3, 1))
     with pytest.raises(AssertionError, match="target alone wrote 7 tokens instead of 6"):
         compare(pair, Setting(gamma=2, new=6), 1)
 
@@ -223,36 +242,36 @@ def test_every_arm_really_writes_and_leaves_no_trace(pair):
     assert config.to_dict() == before and torch.equal(torch.get_rng_state(), state)
     assert not pair.target._forward_hooks
     for name in ARMS:
-        assert len(m["arms"][name]["seconds"]) == 2, name
-    assert m["arms"][TARGET]["passes"] == m["arms"]["transformers"]["passes"] == 18
+        assert len(m.arms[name].seconds) == 2, name
+    assert m.arms[TARGET].passes == m.arms["transformers"].passes == 18
     for name in (GOOGLE, "transformers, assisted"):
-        assert 18 / 4 <= m["arms"][name]["passes"] <= 18
-    assert m["arms"][GOOGLE]["accepted"] == m["arms"]["speculative, deepmind"]["accepted"]  # one seed, one text
-    json.dumps(m)
+        assert 18 / 4 <= m.arms[name].passes <= 18
+    assert m.arms[GOOGLE].accepted == m.arms["speculative, deepmind"].accepted  # one seed, one text
+    assert set(m.v) == {1, 4}
 
 
 def test_speculative_counts_are_those_of_the_rounds(pair):
-    m = compare(pair, Setting(gamma=3, new=9, prompt="two"), 1, (GOOGLE,))["arms"][GOOGLE]
+    m = compare(pair, Setting(gamma=3, new=9, prompt="two"), 1, (GOOGLE,)).arms[GOOGLE]
     s = sl.summarize(sl.speculative(pair.target, pair.draft, torch.tensor([[4, 5]]), 9, gamma=3, generator=1).rounds)
-    assert (m["passes"], m["accepted"], m["rejected"]) == (s.passes, s.accepted, s.rejected)
+    assert (m.passes, m.accepted, m.rejected) == (s.passes, s.accepted, s.rejected)
 
 
 def test_where_transformers_fails_it_is_measured_at_3_or_said_to_be_missing(pair, monkeypatch):
     limit = [3]
 
-    def generate(ids, max_new_tokens, assistant_model, **_):
+    def generate(ids, assistant_model, **_):
         if assistant_model is not None and pair.draft.generation_config.num_assistant_tokens > limit[0]:
             raise RuntimeError("cannot reshape tensor of 0 elements")
-        return torch.zeros(1, ids.shape[1] + max_new_tokens)
+        return torch.zeros(1, ids.shape[1] + pair.target.generation_config.max_new_tokens)
 
     monkeypatch.setattr(pair.target, "generate", generate, raising=False)
-    found = {r["arm"]: r for r in rows(compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *ARMS[-2:]]))}
-    assert found["transformers, assisted"]["note"] == "at gamma 3: this version cannot do more"
-    assert found["transformers, assisted"]["seconds"] is not None and found["transformers"]["note"] is None
+    found = {r.arm: r for r in rows(compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *ARMS[-2:]]))}
+    assert found["transformers, assisted"].note == "at gamma 3: this version cannot do more"
+    assert found["transformers, assisted"].seconds is not None and found["transformers"].note is None
     limit[0] = 0
     m = compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *ARMS[-2:]])
-    assert m["arms"]["transformers, assisted"]["note"] == "not measurable here (RuntimeError)"
-    assert rows(m)[-1]["speedup"] is None and "not measurable here" in table(m)
+    assert m.arms["transformers, assisted"].note == "not measurable here (RuntimeError)"
+    assert rows(m)[-1].speedup is None and "not measurable here" in table(m)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +308,7 @@ def test_what_cannot_be_measured_is_refused_before_any_work(pair, written):
         with pytest.raises(ValueError, match=named):
             call()
     assert written == []
-    assert [ids.shape for ids in check(pair, Setting(new=20, prompt="7 7 7 7"))] == [(1, 4)]
+    assert [ids.shape for ids in prompts_for(pair, Setting(new=20, prompt="7 7 7 7"))] == [(1, 4)]
 
 
 def test_a_sweep_varies_one_factor_and_nothing_else(pair, written):
@@ -301,23 +320,20 @@ def test_a_sweep_varies_one_factor_and_nothing_else(pair, written):
         ("prompt", "prompt", None),
     ):
         found = sweep(pair, factor, values, base, runs=1)
-        assert [m["value"] for m in found] == list(values or pair.prompts)
+        assert [m.value for m in found] == list(values or pair.prompts)
         for m in found:
-            assert Setting(**m["setting"]) == replace(base, **{field: m["value"]})
+            assert m.setting == replace(base, **{field: m.value})
     other = sl.Pair(pair.target, tiny_gpt2(5), Words(), name="another", prompts=pair.prompts)
     found = sweep(pair, "draft", {"a": pair, "b": other}, base, runs=1)
-    assert [(m["value"], m["pair"]) for m in found] == [("a", pair.name), ("b", "another")]
+    assert [(m.value, m.pair) for m in found] == [("a", pair.name), ("b", "another")]
 
 
 # --- the figures ----------------------------------------------------------------------------------------------------
 
 
-def measured(**arms) -> dict:
-    full = {
-        n: {"seconds": s, "passes": p, "accepted": a, "rejected": r, "gamma": 4} for n, (s, p, a, r) in arms.items()
-    }
-    setting = {"gamma": 4, "new": 30, "temperature": 1.0, "top_k": None, "top_p": None, "prompt": None}
-    return {"pair": "x", "setting": setting, "runs": 2, "v": {"1": [1, 9, 1], "5": [1.2] * 3}, "arms": full}
+def measured(**arms) -> Measurement:
+    full = {n: Arm(4, s, p, a, r) for n, (s, p, a, r) in arms.items()}
+    return Measurement("x", Setting(gamma=4, new=30), 2, {1: [1, 9, 1], 5: [1.2] * 3}, full)
 
 
 M = measured(**{
@@ -329,23 +345,23 @@ M = measured(**{
 
 def test_rows_derive_every_figure():
     plain, draft, fast = rows(M)
-    assert (plain["seconds"], plain["sd"]) == (4.0, pytest.approx(2**0.5))
-    assert (plain["speedup"], plain["improvement"], plain["tokens_per_pass"], plain["alpha"]) == (1, 0, 1, None)
-    assert draft["speedup"] == 8 and draft["tokens_per_pass"] is None and draft["predicted"] is None
-    assert fast["tokens_per_second"] == 15 and fast["speedup"] == 2 and fast["improvement"] == 100
-    assert fast["speedup"] == fast["tokens_per_second"] / plain["tokens_per_second"]
-    assert fast["speedup_sd"] == pytest.approx(2**0.5 / 2)  # of pulls of -.5 and .5
-    assert fast["alpha"] == pytest.approx(2 / 3) and fast["tokens_per_pass"] == 2.5
-    assert fast["predicted"] == pytest.approx(sl.walltime_improvement(2 / 3, 4, 0.125, lambda n: 1.2))
-    assert fast["predicted_from_pass"] == pytest.approx(2.5 / (4 * 0.125 + 1.2))
+    assert (plain.seconds, plain.sd) == (4.0, pytest.approx(2**0.5))
+    assert (plain.speedup, plain.improvement, plain.tokens_per_pass, plain.alpha) == (1, 0, 1, None)
+    assert draft.speedup == 8 and draft.tokens_per_pass is None and draft.predicted is None
+    assert fast.tokens_per_second == 15 and fast.speedup == 2 and fast.improvement == 100
+    assert fast.speedup == fast.tokens_per_second / plain.tokens_per_second
+    assert fast.speedup_sd == pytest.approx(2**0.5 / 2)  # of residuals of -.5 and .5
+    assert fast.alpha == pytest.approx(2 / 3) and fast.tokens_per_pass == 2.5
+    assert fast.predicted == pytest.approx(sl.walltime_improvement(2 / 3, 4, 0.125, lambda n: 1.2))
+    assert fast.predicted_from_pass == pytest.approx(2.5 / (4 * 0.125 + 1.2))
+    assert fast["speedup"] == fast.speedup and M["arms"][GOOGLE]["passes"] == 24  # by name, as the figures read
 
 
 def test_rows_without_a_baseline_or_a_draft_leave_out_what_needs_them():
-    arms = {name: M["arms"][name] for name in (GOOGLE,)}
-    (only,) = rows({**M, "arms": arms})
-    assert only["speedup"] is None and only["predicted"] is None and only["tokens_per_second"] == 15
+    (only,) = rows(replace(M, arms={GOOGLE: M.arms[GOOGLE]}))
+    assert only.speedup is None and only.predicted is None and only.tokens_per_second == 15
     one = measured(**{TARGET: ([2.0], 30, 0, 0), GOOGLE: ([4.0], 30, 0, 9)})
-    assert rows(one)[1]["speedup"] == 0.5 and rows(one)[1]["alpha"] == 0 and rows(one)[1]["sd"] == 0
+    assert rows(one)[1].speedup == 0.5 and rows(one)[1].alpha == 0 and rows(one)[1].sd == 0
 
 
 def test_the_table_has_a_line_an_arm_and_no_empty_column():
@@ -355,7 +371,7 @@ def test_the_table_has_a_line_an_arm_and_no_empty_column():
 
 
 def test_csv_has_the_setting_and_the_figures_of_every_arm():
-    lines = list(csv.DictReader(io.StringIO(cli.csv_text([M, {**M, "value": 3}]))))
+    lines = list(csv.DictReader(io.StringIO(csv_text([M, replace(M, value=3)]))))
     assert [line["arm"] for line in lines] == [TARGET, DRAFT, GOOGLE] * 2
     assert {line["gamma"] for line in lines} == {"4"} and [line["value"] for line in lines] == [""] * 3 + ["3"] * 3
     assert float(lines[2]["speedup"]) == 2 and lines[0]["alpha"] == ""
@@ -364,25 +380,35 @@ def test_csv_has_the_setting_and_the_figures_of_every_arm():
 # --- recordings -----------------------------------------------------------------------------------------------------
 
 
+def text_of(**parts) -> str:
+    return json.dumps({"machine": "CPU", "pair": "tiny", **parts})
+
+
 def test_a_recording_is_read_back_and_what_it_lacks_is_empty(tmp_path, capsys):
-    (tmp_path / "b.json").write_text(json.dumps({"machine": "T4", "pair": "gpt2", "sweeps": {"gamma": [M]}}))
-    (tmp_path / "a.json").write_text(json.dumps({"machine": "CPU", "pair": "tiny", "comparison": M}))
+    whole = Recording("T4", "gpt2", sweeps={"gamma": [M]}, v={"target": {1: [0.5]}}, breakdown={0: PARTS})
+    (tmp_path / "b.json").write_text(whole.to_json())
+    (tmp_path / "a.json").write_text(text_of(comparison=asdict(M), a_field_of_someones_own=3))
     (tmp_path / "note.txt").write_text("no recording")
     a, b = recordings(tmp_path)
-    assert (a["file"], b["file"]) == ("a.json", "b.json")
-    assert b["sweeps"]["gamma"] == [M] and b["rounds"] == b["c"] == [] and b["v"] == a["sweeps"] == {}
+    assert (a.file, b.file) == ("a.json", "b.json") and a.comparison == M and replace(b, file="") == whole
+    assert b.rounds == b.c == [] and b.comparison is None and a.v == a.sweeps == {} and a.device == ""
     assert capsys.readouterr().out == ""
     assert recordings(tmp_path / "nowhere") == []
 
 
+PARTS = {"prompt": 1.0, "target": 8.0, "draft": 2.0, "rest": 1.0, "rounds": 3.5}
+
+
 @pytest.mark.parametrize(
     "text",
-    ["{", "[]", "5", "{}", '{"machine": "m"}', '{"machine": 1, "pair": "p"}', '{"machine": "m", "pair": "p", "c": 3}',
-     '{"machine": "m", "pair": "p", "sweeps": {"gamma": [{"arms": {}}]}}',
-     '{"machine": "m", "pair": "p", "sweeps": {"gamma": 3}}',
-     '{"machine": "m", "pair": "p", "bill": {"0": {"target": 1}}}', '{"machine": "m", "pair": "p", "c": ["x"]}',
-     '{"machine": "m", "pair": "p", "v": {"target": {"1": []}}}', '{"machine": "m", "pair": "p", "v": {"target": 1}}',
-     '{"machine": "m", "pair": "p", "comparison": {"setting": 1}}', "\udcff"],
+    ["{", "[]", "5", "{}", '{"machine": "m"}', text_of(machine=1), text_of(device=None), text_of(version=3),
+     text_of(version="1"), text_of(c=3), text_of(c=["x"]), text_of(c=[0.0]), text_of(c={}), text_of(rounds=3),
+     text_of(check=[]), text_of(v={"target": {"1": []}}), text_of(v={"target": {"1": [-1.0]}}), text_of(v=3),
+     text_of(v={"target": {"one": [1.0]}}), text_of(memory={"a": "b"}), text_of(first_token={"a": [None]}),
+     text_of(sweeps={"gamma": [{"arms": {}}]}), text_of(sweeps={"gamma": 3}), text_of(bill={"0": {"target": 1}}),
+     text_of(version=2, breakdown={"0": {**PARTS, "rest": "much"}}), text_of(comparison={"setting": 1}),
+     text_of(comparison={**asdict(M), "setting": {"gamma": 0}}), text_of(comparison={**asdict(M), "v": {"1": [1.0]}}),
+     text_of(comparison={**asdict(M), "arms": {TARGET: {"gamma": 4, "seconds": [0.0]}}}), "\udcff"],
 )  # fmt: skip
 def test_a_file_that_is_no_recording_is_left_out_in_one_line(text, tmp_path, capsys):
     (tmp_path / "x.json").write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -391,42 +417,53 @@ def test_a_file_that_is_no_recording_is_left_out_in_one_line(text, tmp_path, cap
     assert said.startswith("x.json is left out") and said.count("\n") == 1
 
 
-BILL = {"prompt": 1.0, "target": 8.0, "draft": 2.0, "rest": 1.0, "rounds": 3.5}
+def test_a_file_of_the_first_version_is_read_as_one_of_the_newest():
+    """The first layout had no version and another name for the time breakdown."""
+    old = Recording.from_json(text_of(bill={"4": PARTS}, c=[0.5]))
+    assert old == Recording("CPU", "tiny", breakdown={4: PARTS}, c=[0.5])
+    new = json.loads(old.to_json())
+    assert new["version"] == 2 and new["breakdown"] == {"4": PARTS} and "bill" not in new and "file" not in new
+    (shipped,) = [file for file in benchmark.FOLDER.glob("*.json") if "bill" in json.loads(file.read_text("utf-8"))]
+    before = json.loads(shipped.read_text("utf-8"))
+    after = json.loads(Recording.from_json(shipped.read_text("utf-8")).to_json())
+    assert after["breakdown"] == before["bill"] and after["v"] == before["v"] and after["rounds"] == before["rounds"]
 
 
 def test_record_holds_what_the_notebooks_replay(pair, monkeypatch, tmp_path):
+    from spec_lib.benchmark import recording as room
+
     seen = []
-    monkeypatch.setattr(benchmark, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
-    monkeypatch.setattr(benchmark, "first_token", lambda pair, ids: seen.append(ids.shape) or {"target alone": [1.0]})
-    monkeypatch.setattr(benchmark, "cost_ratio", lambda pair: [0.123456])
-    monkeypatch.setattr(benchmark, "bill", lambda pair, ids, gammas, new, runs: {g: BILL for g in gammas})
-    monkeypatch.setattr(benchmark, "compare", lambda pair, setting, runs, **k: M)
-    monkeypatch.setattr(benchmark, "sweep", lambda pair, factor, runs, say: seen.append((factor, runs)) or [M])
+    monkeypatch.setattr(room, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
+    monkeypatch.setattr(room, "first_token", lambda pair, ids: seen.append(ids.shape) or {"target alone": [1.0]})
+    monkeypatch.setattr(room, "cost_ratio", lambda pair: [0.123456])
+    monkeypatch.setattr(room, "time_breakdown", lambda pair, ids, gammas, new, runs: {g: PARTS for g in gammas})
+    monkeypatch.setattr(room, "compare", lambda pair, setting, runs, **k: M)
+    monkeypatch.setattr(room, "sweep", lambda pair, factor, runs, say: seen.append((factor, runs)) or [M])
     monkeypatch.setattr(
-        benchmark, "speculative", lambda t, d, ids, new, generator: sl.speculative(t, d, ids, 20, generator=generator)
+        room, "speculative", lambda t, d, ids, new, generator: sl.speculative(t, d, ids, 20, generator=generator)
     )
-    r = json.loads(json.dumps(benchmark.record(pair, runs=3)))
+    r = benchmark.record(pair, runs=3)
     assert seen == [(1, 500), *((f, 3) for f in ("gamma", "length", "temperature", "prompt"))]
-    assert r["c"] == [0.1235] and set(r["v"]) == {"target", "draft"} and r["v"]["target"]["64"] == [0.5]
-    assert sum(x["accepted"] + 1 for x in r["rounds"]) == 20
-    assert list(r["bill"]) == ["0", "1", "2", "4", "8"] and r["bill"]["4"] == BILL
-    assert set(r) >= {"machine", "device", "torch", "transformers", "pair", "date", "comparison", "sweeps", "memory"}
+    assert r.c == [0.1235] and set(r.v) == {"target", "draft"} and r.v["target"][64] == [0.5]
+    assert sum(x["accepted"] + 1 for x in r.rounds) == 20
+    assert list(r.breakdown) == [0, 1, 2, 4, 8] and r.breakdown[4] == PARTS
+    assert r.device.startswith("cpu, ") and r.torch == torch.__version__ and r.transformers and r.date and r.memory
     import platform
 
-    assert platform.node() not in json.dumps({**r, "rounds": []}) or len(platform.node()) < 4
-    (tmp_path / "r.json").write_text(json.dumps(r))
-    assert recordings(tmp_path)[0]["pair"] == pair.name
+    assert platform.node() not in replace(r, rounds=[]).to_json() or len(platform.node()) < 4
+    (tmp_path / "r.json").write_text(r.to_json())
+    assert recordings(tmp_path) == [replace(r, file="r.json")]
 
 
 def test_the_shipped_recordings_are_whole_small_and_named_by_their_processor():
     files = sorted(benchmark.FOLDER.glob("*.json"))
     assert files and all(file.stat().st_size < 200_000 for file in files)
-    found = [r for r in recordings() if r["pair"].startswith("tiny")]
-    assert found and all(set(r["sweeps"]) == set(benchmark.FACTORS) for r in found)
+    found = [r for r in recordings() if r.pair.startswith("tiny")]
+    assert found and all(set(r.sweeps) == set(benchmark.FACTORS) for r in found)
     for r in found:
-        assert r["machine"] and r["comparison"]["runs"] >= 6 and set(r["bill"]) == {"0", "1", "2", "4", "8"}
-        for points in r["sweeps"].values():
-            assert all(rows(m)[-1]["predicted"] for m in points)
+        assert r.machine and r.comparison.runs >= 6 and set(r.breakdown) == {0, 1, 2, 4, 8}
+        for points in r.sweeps.values():
+            assert all(rows(m)[-1].predicted for m in points)
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
@@ -478,7 +515,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_loaded(com
 @pytest.fixture
 def quick(pair, written, monkeypatch):
     monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pair)
-    monkeypatch.setattr(benchmark, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
+    monkeypatch.setattr(comparison, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
 
 
 class Gone:
@@ -545,9 +582,9 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
     old = tmp_path / "a.json"
     old.write_text("old")
     with pytest.raises(TypeError):
-        cli.save({old: "new", tmp_path / "b.csv": object()})
+        files.save({old: "new", tmp_path / "b.csv": object()})
     assert old.read_text() == "old" and list(tmp_path.iterdir()) == [old]
-    cli.save({old: "new", tmp_path / "b.csv": b"x"})
+    files.save({old: "new", tmp_path / "b.csv": b"x"})
     assert old.read_text() == "new" and len(list(tmp_path.iterdir())) == 2
 
 
@@ -560,9 +597,6 @@ def test_a_bench_that_is_interrupted_writes_nothing(quick, tmp_path, monkeypatch
 
 
 def test_record_writes_one_file(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr(benchmark, "record", lambda pair, runs, say: {"machine": "m", "pair": "p", "runs": runs})
+    monkeypatch.setattr(benchmark, "record", lambda pair, runs, say: Recording("m", "p", date=str(runs)))
     assert cli.main(["record", "--out", str(tmp_path / "r.json")]) == 0
-    assert recordings(tmp_path)[0]["runs"] == 10
-
-
-# --- the ten claims, again ------------------------------------------------------------------------------------------
+    assert recordings(tmp_path)[0].date == "10"

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from spec_lib import __main__ as cli
-from spec_lib import autoregressive, benchmark, device_check, device_exact, drafting, verification
-from spec_lib.device_check import Finding
-from spec_lib.device_exact import moved, rarity, synchronisations, tiny, work
+from spec_lib import autoregressive, benchmark, device, drafting, verification
+from spec_lib.benchmark import Arm, Measurement, Setting, recording
+from spec_lib.device import check, exact, speed
+from spec_lib.device.exact import Finding, moved, rarity, synchronisations, tiny, work
+from spec_lib.device.speed import Timed
 from tests.helpers.wrong_rules import accept_inverted, residual_absolute, rule_of
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -25,8 +27,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 def quick(monkeypatch):
     """The whole check in a few seconds: fewer and shorter texts, and shapes that are hardly there."""
     for name, value in {"TEXTS": 20, "PROMPTS": 1, "NEW": 12, "TWINS": 4}.items():
-        monkeypatch.setattr(device_exact, name, value)
-    monkeypatch.setattr(device_check, "SMALL", {"1x8": (1, 8, 2), "2x8": (2, 8, 2), "8x128": (1, 16, 2)})
+        monkeypatch.setattr(exact, name, value)
+    monkeypatch.setattr(speed, "SMALL", {"1x8": (1, 8, 2), "2x8": (2, 8, 2), "8x128": (1, 16, 2)})
 
 
 def lines_of(findings, word: str) -> list[str]:
@@ -38,20 +40,20 @@ def lines_of(findings, word: str) -> list[str]:
 
 def test_the_test_pairs_are_apart_and_never_nearly_tied():
     # Equality of greedy texts in float32 is claimed for these weights: no two logits may be within its rounding.
-    assert device_exact._far_apart(tiny(3), tiny(31))[0]
+    assert exact._far_apart(tiny(3), tiny(31))[0]
     target, prompts = (
         tiny(31)[0],
-        torch.randint(31, (device_exact.PROMPTS, 5), generator=torch.Generator().manual_seed(1)),
+        torch.randint(31, (exact.PROMPTS, 5), generator=torch.Generator().manual_seed(1)),
     )
     with torch.no_grad():
-        texts = [autoregressive(target, ids, device_exact.NEW, device_exact.GREEDY).ids for ids in prompts]
+        texts = [autoregressive(target, ids, exact.NEW, exact.GREEDY).ids for ids in prompts]
         best = target(torch.cat(texts)).logits[:, 4:-1].topk(2).values
     assert float((best[..., 0] - best[..., 1]).min()) > 1e-3
 
 
 def test_pairs_too_near_to_show_a_fault_are_refused():
     target, _ = tiny(3)
-    assert not device_exact._far_apart((target, target), tiny(31))[0]
+    assert not exact._far_apart((target, target), tiny(31))[0]
 
 
 def test_rarity_is_the_two_sided_binomial_probability():
@@ -61,33 +63,33 @@ def test_rarity_is_the_two_sided_binomial_probability():
     assert rarity(torch.tensor([5.0]), one, 10) == 1.0
     three = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64)  # the rarest of several; rare on the low side too
     assert rarity(torch.tensor([1.0, 3.0, 0.0]), three, 10) == pytest.approx(2 * 0.4**10)
-    # A right sampler is below t with a probability of at most t, whatever the cell.
+    # A right sampler is below t with a probability of at most t, whatever the category.
     for p in (0.02, 0.3, 0.9):
-        law = torch.tensor([p], dtype=torch.float64)
+        expected = torch.tensor([p], dtype=torch.float64)
         chances = [comb(30, k) * p**k * (1 - p) ** (30 - k) for k in range(31)]
-        found = [rarity(torch.tensor([float(k)]), law, 30) for k in range(31)]
+        found = [rarity(torch.tensor([float(k)]), expected, 30) for k in range(31)]
         for t in (1e-4, 0.01, 0.2):
             assert sum(c for c, r in zip(chances, found, strict=True) if r < t) <= t
 
 
-def test_shares_count_every_word_at_every_place():
+def test_shares_count_every_word_at_every_position():
     texts = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1]])
-    found = device_exact._shares(texts, torch.tensor([0.25, 0.75]), 2)
+    found = exact._shares(texts, torch.tensor([0.25, 0.75]), 2)
     assert found.shape == (5 * 2 + 4 * 4 + 3 * 8 + 2 * 16,)
     assert found[:10].tolist() == [0.25, 0.75, 0, 1, 0, 1, 0.25, 0.75, 0, 1]
     assert found[10:14].tolist() == [0, 0, 0.25, 0.75]  # 00, 10, 01, 11 in the order of their numbers
     assert float(found.sum()) == 5 + 4 + 3 + 2
 
 
-def test_the_enumerated_law_is_the_one_written_token_by_token(quick, monkeypatch):
-    law = []
-    monkeypatch.setattr(device_exact, "rarity", lambda counts, exact, runs: law.append(exact) or 1.0)
-    device_exact._law(tiny(3)[0], *tiny(3))
+def test_the_enumerated_distribution_is_the_one_written_token_by_token(quick, monkeypatch):
+    seen = []
+    monkeypatch.setattr(exact, "rarity", lambda counts, expected, samples: seen.append(expected) or 1.0)
+    exact._distribution(tiny(3)[0], *tiny(3))
     with torch.no_grad():
         first = tiny(3)[0](torch.tensor([[0, 1, 2]])).logits[0, -1].double().softmax(-1)
         pair = tiny(3)[0](torch.tensor([[0, 1, 2, 0], [0, 1, 2, 1], [0, 1, 2, 2]])).logits[:, -1].double().softmax(-1)
-    assert torch.allclose(law[0][:3], first, atol=1e-6)
-    assert torch.allclose(law[0][21:30].view(3, 3).T, first[:, None] * pair, atol=1e-6)
+    assert torch.allclose(seen[0][:3], first, atol=1e-6)
+    assert torch.allclose(seen[0][21:30].view(3, 3).T, first[:, None] * pair, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -95,54 +97,54 @@ def test_the_enumerated_law_is_the_one_written_token_by_token(quick, monkeypatch
     [rule_of(rejected=residual_absolute), rule_of(accept=accept_inverted)],
     ids=["|p - q|", "ratio upside down"],
 )
-def test_a_wrong_rule_is_seen_in_the_law(rule, monkeypatch):
-    monkeypatch.setattr(device_exact, "TEXTS", 80)
+def test_a_wrong_rule_is_seen_in_the_distribution(rule, monkeypatch):
+    monkeypatch.setattr(exact, "TEXTS", 80)
     monkeypatch.setitem(verification.RULES, "google", rule)
-    assert not device_exact._law(tiny(3)[0], *tiny(3))[0]
-    monkeypatch.setattr(device_exact, "TWINS", 8)
-    assert not device_exact._same_texts(*tiny(3))[0]  # the other rule writes something else
+    assert not exact._distribution(tiny(3)[0], *tiny(3))[0]
+    monkeypatch.setattr(exact, "TWINS", 8)
+    assert not exact._same_texts(*tiny(3))[0]  # the other rule writes something else
 
 
 def test_a_cache_that_is_not_rolled_back_is_seen_in_greedy_texts(quick, monkeypatch):
     prompts = torch.randint(31, (3, 5), generator=torch.Generator().manual_seed(1))
-    assert device_exact._greedy(*tiny(31), prompts, "google")[0]
-    monkeypatch.setattr(device_exact.CachedModel, "rollback", lambda self, length: setattr(self, "length", length))
-    good, text = device_exact._greedy(*tiny(31), prompts, "google")
+    assert exact._greedy(*tiny(31), prompts, "google")[0]
+    monkeypatch.setattr(exact.CachedModel, "rollback", lambda self, length: setattr(self, "length", length))
+    good, text = exact._greedy(*tiny(31), prompts, "google")
     assert not good and "differ from plain decoding, the first at token" in text
 
 
 def test_whatever_a_broken_rule_does_is_a_finding(quick, monkeypatch):
     monkeypatch.setitem(verification.RULES, "deepmind", lambda p, q, x, u: 1 / 0)
-    found = list(device_exact.exactness(CPU))
+    found = list(exact.exactness(CPU))
     assert len(found) == 7
     assert lines_of(found, "ZeroDivisionError") == [f.text for f in found if "deepmind" in f.text]
 
 
 def sixteen(dtype=torch.float16, device=CPU) -> tuple[bool, str]:
     prompts = torch.randint(31, (2, 5), generator=torch.Generator().manual_seed(1))
-    return device_exact._sixteen_bits(tiny(31), device, dtype, prompts)
+    return exact._sixteen_bits(tiny(31), device, dtype, prompts)
 
 
 def test_sixteen_bits_are_held_to_the_largest_logit(quick, monkeypatch):
     good, text = sixteen()
     assert good and "0 of 2 texts part" in text
-    write = device_exact.speculative
+    write = exact.speculative
 
     def second_best(*arguments, **options):
         g = write(*arguments, **options)
-        if options.get("sampling") == device_exact.GREEDY:
+        if options.get("sampling") == exact.GREEDY:
             g.tokens[3] = (g.tokens[3] + 1) % 31
         return g
 
-    monkeypatch.setattr(device_exact, "speculative", second_best)
+    monkeypatch.setattr(exact, "speculative", second_best)
     good, text = sixteen()
     assert not good and "2 of 2 texts part" in text
 
 
 def test_a_draft_equal_to_the_target_must_hardly_be_rejected(quick, monkeypatch):
-    summed = device_exact.summarize
+    summed = exact.summarize
     monkeypatch.setattr(
-        device_exact, "summarize", lambda rounds: SimpleNamespace(accepted=summed(rounds).accepted, rejected=9)
+        exact, "summarize", lambda rounds: SimpleNamespace(accepted=summed(rounds).accepted, rejected=9)
     )
     assert not sixteen()[0]
 
@@ -154,7 +156,7 @@ def test_what_the_device_cannot_do_in_16_bits_is_left_out(monkeypatch):
     def refuse(*a, **k):
         raise RuntimeError("\"addmm_impl\" not implemented for 'Half'")
 
-    monkeypatch.setattr(device_exact, "speculative", refuse)
+    monkeypatch.setattr(exact, "speculative", refuse)
     good, text = sixteen()
     assert good and text.startswith("left out, not done by this device") and "'Half'" in text
 
@@ -195,7 +197,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
     card = SimpleNamespace(total_memory=15 * 2**30, major=7, minor=5)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    monkeypatch.setattr(device_exact, "moved", lambda models, device, dtype=torch.float32: moved(models, CPU, dtype))
+    monkeypatch.setattr(exact, "moved", lambda models, device, dtype=torch.float32: moved(models, CPU, dtype))
     return mode
 
 
@@ -232,7 +234,7 @@ def test_google_may_wait_once_a_round_and_deepmind_as_often_as_it_must(cuda, mon
 
 
 def test_the_machine_line_names_the_card_and_its_memory(cuda):
-    line = device_check.machine_line(CUDA)
+    line = check.machine_line(CUDA)
     assert line.startswith("Tesla T4, 15.0 GiB, compute capability 7.5 | CUDA ")
     assert f"torch {torch.__version__}" in line and "CPU thread(s)" in line
 
@@ -240,43 +242,44 @@ def test_the_machine_line_names_the_card_and_its_memory(cuda):
 # --- speed, and the verdict -----------------------------------------------------------------------------------------
 
 
-def measured(c: float, v5: float, took: float = 2.0, name: str = "a with b") -> dict:
+def measured(c: float, v5: float, took: float = 2.0, name: str = "a with b") -> Timed:
     """A measurement with these costs, whose round at gamma 4 takes `took` plain tokens."""
     few = 1.0 if v5 < 2 else v5
-    v = {"target": {"1": [1.0], "2": [few], "3": [few], "5": [v5], "9": [v5]}, "draft": {"1": [c]}}
-    arm = {"passes": 0, "accepted": 0, "rejected": 0, "gamma": 4}
-    fast = {**arm, "seconds": [took * 10], "passes": 10, "accepted": 22, "rejected": 8}
-    arms = {"target alone": {**arm, "seconds": [32.0]}, "draft alone": {**arm, "seconds": [c * 32]}}
-    comparison = {"pair": name, "setting": {"gamma": 4, "new": 32}, "runs": 1, "v": {"1": [1.0], "5": [v5]}}
-    comparison["arms"] = {**arms, "speculative, google": fast}
+    v = {"target": {1: [1.0], 2: [few], 3: [few], 5: [v5], 9: [v5]}, "draft": {1: [c]}}
+    arms = {  # not in the usual order: nothing may be read by its position
+        "speculative, google": Arm(4, [took * 10], 10, 22, 8),
+        "draft alone": Arm(4, [c * 32], 32),
+        "target alone": Arm(4, [32.0], 32),
+    }
+    comparison = Measurement(name, Setting(gamma=4, new=32), 1, {1: [1.0], 5: [v5]}, arms)
     memory = {"target weights": 3 * 2**20, "draft weights": 2**20}
-    found = {"pair": name, "target": name.split()[0], "small": True, "v": v, "c": [c], "memory": memory}
-    return {**found, "comparison": comparison}
+    return Timed(name, name.split()[0], 1, v, [c], memory, comparison)
 
 
 def test_predictions_are_those_of_the_theorem():
-    gain, gamma = device_check.predicted(measured(0.1, 1.2), 0.7)
+    gain, gamma = measured(0.1, 1.2).predicted(0.7)
     assert (gain, gamma) == (pytest.approx((1 + 0.7 + 0.49) / 1.2), 2)
-    assert device_check.a_round(measured(0.1, 1.2, took=2.0)) == (pytest.approx(2.0), pytest.approx(1.6))
-    text = device_check.report(measured(0.1, 1.2))
+    assert measured(0.1, 1.2, took=2.0).a_round() == (pytest.approx(2.0), pytest.approx(1.6))
+    text = speed.report(measured(0.1, 1.2))
+    assert "a token: target 1000.00 ms, draft 100.00 ms; c 0.10" in text
     assert "1.82 at alpha 0.7 (gamma 2)" in text and "alpha of 0.73" in text and "weights 3 + 1 MiB" in text
     assert "took the time of 2.00 plain tokens, by the formula 1.60" in text
 
 
 def test_the_verdict_says_whether_it_pays_and_why_not():
     fine = [Finding(True, "")]
-    said = device_check.verdict(fine, fine, [measured(0.1, 1.2), measured(0.9, 1.2), measured(0.1, 6.0)])
+    said = check.verdict(fine, fine, [measured(0.1, 1.2), measured(0.9, 1.2), measured(0.1, 6.0)])
     assert said[0].startswith("Exact on this device")
     # 1.82 by the formula, and a round took the time of 2 plain tokens where the formula has 1.6.
     assert said[1] == "a with b: should pay, 1.46 times as fast at gamma 2."
     assert "up to 1.25 times as long" in said[5]
-    slow = device_check.verdict(fine, fine, [measured(0.1, 1.2, took=3.0)])
+    slow = check.verdict(fine, fine, [measured(0.1, 1.2, took=3.0)])
     assert "should not pay, 0.97 times as fast" in slow[1]
-    assert "1.82 times" in device_check.verdict(fine, fine, [measured(0.1, 1.2, took=1.5)])[1]
+    assert "1.82 times" in check.verdict(fine, fine, [measured(0.1, 1.2, took=1.5)])[1]
     assert "should not pay" in said[2] and "a draft token costs 0.90 of one" in said[2]
     assert "a pass over 5 tokens costs 6.00 of one over 1" in said[3]
     assert "predictions" in said[4] and "acceptance rate alpha of 0.7" in said[4]
-    said = device_check.verdict([Finding(False, ""), *fine], [Finding(False, "")], [])
+    said = check.verdict([Finding(False, ""), *fine], [Finding(False, "")], [])
     assert said[0].startswith("NOT exact on this device: 1 of 2 checks failed") and "does more work" in said[1]
     assert "not known" in said[-1]
 
@@ -294,37 +297,37 @@ def test_the_whole_check_and_its_recording(quick, tmp_path, capsys):
     assert places == sorted(places) and out.startswith(benchmark.machine(CPU))
     assert [f.name for f in file.parent.iterdir()] == ["mine.json"]
     (r,) = benchmark.recordings(file.parent)  # as notebooks 02, 08 and 09 read it
-    assert r["pair"] == "8x128 with 1x8, random weights, float32" and r["device"] == "cpu, 1 CPU thread(s)"
-    assert list(r["v"]["target"]) == list(r["v"]["draft"]) == ["1", "2", "3", "5", "9"] and median(r["c"]) > 0
-    assert "speculative, google" in benchmark.table(r["comparison"]) and r["sweeps"] == {}
-    assert len(r["check"]["pairs"]) == 2 and r["check"]["exact"] and r["check"]["lines"][0].startswith("Exact")
+    assert r.pair == "8x128 with 1x8, random weights, float32" and r.device == "cpu, 1 CPU thread(s)"
+    assert list(r.v["target"]) == list(r.v["draft"]) == [1, 2, 3, 5, 9] and median(r.c) > 0
+    assert "speculative, google" in benchmark.table(r.comparison) and r.sweeps == {}
+    assert len(r.check["pairs"]) == 2 and r.check["exact"] and r.check["lines"][0].startswith("Exact")
 
 
 def test_a_wrong_rule_is_not_exact_and_nothing_is_recorded(quick, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(device_exact, "TEXTS", 80)
+    monkeypatch.setattr(exact, "TEXTS", 80)
     monkeypatch.setitem(verification.RULES, "google", rule_of(rejected=residual_absolute))
-    monkeypatch.setattr(device_check, "measure", lambda *a: measured(0.1, 1.2))
+    monkeypatch.setattr(speed, "measure", lambda *a: measured(0.1, 1.2))
     code, out, err = run(capsys, "--record", str(tmp_path / "r.json"))
-    assert code == 1 and err == "" and "  WRONG law, rule google" in out and "NOT exact on this device" in out
+    assert code == 1 and err == "" and "  WRONG distribution, rule google" in out and "NOT exact on this device" in out
     assert out.rstrip().endswith("first the sampler has to be exact.") and list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
-def judged(monkeypatch):
+def timings_only(monkeypatch):
     """Only the timings are left to do."""
-    monkeypatch.setattr(device_check, "exactness", lambda device, progress: iter([Finding(True, "all")]))
-    monkeypatch.setattr(device_check, "work", lambda device, rule: Finding(True, rule))
+    monkeypatch.setattr(check, "exactness", lambda device, progress: iter([Finding(True, "all")]))
+    monkeypatch.setattr(check, "work", lambda device, rule: Finding(True, rule))
 
 
-def test_a_shape_that_does_not_fit_is_left_out_and_the_others_are_measured(judged, quick, monkeypatch, capsys):
-    make = device_check.random_gpt2
+def test_a_shape_that_does_not_fit_is_left_out_and_the_others_are_measured(timings_only, quick, monkeypatch, capsys):
+    make = speed.random_gpt2
 
     def limited(shape, *a):
         if shape == (2, 8, 2):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ...")
         return make(shape, *a)
 
-    monkeypatch.setattr(device_check, "random_gpt2", limited)
+    monkeypatch.setattr(speed, "random_gpt2", limited)
     code, out, err = run(capsys)
     assert code == 0 and "2x8, float32: left out, it does not fit into the memory\n" in out
     assert "8x128 with 1x8, random weights, float32 (" in out and err == ""
@@ -341,29 +344,29 @@ def test_a_shape_that_does_not_fit_is_left_out_and_the_others_are_measured(judge
     ],
 )
 def test_a_reason_is_half_a_sentence(error, said):
-    assert device_exact.reason(error) == said
+    assert exact.reason(error) == said
 
 
-def test_another_failure_of_one_shape_is_named(judged, monkeypatch, capsys):
+def test_another_failure_of_one_shape_is_named(timings_only, monkeypatch, capsys):
     def fail(*a):
         raise ValueError("the target model gave NaN logits in round 1.\nmore")
 
-    monkeypatch.setattr(device_check, "measure", fail)
+    monkeypatch.setattr(speed, "measure", fail)
     code, out, _ = run(capsys)
     assert code == 0 and "4x128, float32: left out, ValueError: the target model gave NaN logits in round 1\n" in out
     assert "nothing was timed" in out and "more" not in out
 
 
-def test_another_number_of_tokens_is_not_exact(judged, monkeypatch, capsys):
+def test_another_number_of_tokens_is_not_exact(timings_only, monkeypatch, capsys):
     def fail(*a):
         raise AssertionError("speculative, google wrote 31 tokens instead of 32")
 
-    monkeypatch.setattr(device_check, "measure", fail)
+    monkeypatch.setattr(speed, "measure", fail)
     code, out, _ = run(capsys)
     assert code == 1 and "WRONG 4x128, float32: speculative, google wrote 31" in out and "NOT exact" in out
 
 
-def test_shapes_that_would_not_be_done_in_time_are_left_out(judged, monkeypatch, capsys):
+def test_shapes_that_would_not_be_done_in_time_are_left_out(timings_only, monkeypatch, capsys):
     now, asked = [0.0], []
 
     def slow(target, draft, shapes, device, dtype, progress):
@@ -371,8 +374,8 @@ def test_shapes_that_would_not_be_done_in_time_are_left_out(judged, monkeypatch,
         now[0] += 30
         return measured(0.1, 1.2, name=f"{target} with {draft}")
 
-    monkeypatch.setattr(device_check, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(device_check, "measure", slow)
+    monkeypatch.setattr(check, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(speed, "measure", slow)
     _, out, _ = run(capsys, "--seconds", "80")  # 30 for 4x128, then 60 expected for 8x128
     assert asked == ["4x128"] and "8x128, float32: left out, it would not be done within 80 seconds\n" in out
     asked.clear()
@@ -380,39 +383,39 @@ def test_shapes_that_would_not_be_done_in_time_are_left_out(judged, monkeypatch,
     assert asked == ["4x128", "8x128"] and "left out" not in out
 
 
-def test_a_gpu_gets_the_real_shapes_in_both_precisions_and_its_peak_is_told(judged, cuda, monkeypatch, capsys):
+def test_a_gpu_gets_the_real_shapes_in_both_precisions_and_its_peak_is_told(timings_only, cuda, monkeypatch, capsys):
     asked = []
 
     def note(target, draft, shapes, device, dtype, progress):
         asked.append((target, draft, shapes[target], str(device), dtype))
         found = measured(0.1, 1.2, name=f"{target} with {draft}, random weights, {str(dtype)[6:]}")
-        found["comparison"]["arms"]["speculative, google"]["peak"] = 700 * 2**20
+        found.comparison.arms["speculative, google"].peak = 700 * 2**20
         return found
 
     emptied = []
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
-    monkeypatch.setattr(device_check, "measure", note)
-    found = device_check.run(torch.device("cuda"))
+    monkeypatch.setattr(speed, "measure", note)
+    found = check.run(torch.device("cuda"))
     assert len(asked) == len(emptied) == 8 and {x[1] for x in asked} == {"distilgpt2"}
     assert asked[0] == ("gpt2", "distilgpt2", (12, 768, 12), "cuda:0", torch.float32)
     assert asked[-1] == ("gpt2-xl", "distilgpt2", (48, 1600, 25), "cuda:0", torch.float16)
     assert "Tesla T4" in (out := capsys.readouterr().out) and "peak 700 MiB" in out
-    r = device_check.recording(found, CUDA)
-    assert r["pair"] == "gpt2-large with distilgpt2, random weights, float32" and r["machine"] == "Tesla T4"
+    r = check.recording(found, CUDA)
+    assert r.pair == "gpt2-large with distilgpt2, random weights, float32" and r.machine == "Tesla T4"
 
 
 def test_the_real_shapes_are_those_of_gpt2():
     millions = {"distilgpt2": 82, "gpt2": 124, "gpt2-medium": 355, "gpt2-large": 774, "gpt2-xl": 1558}
     for name, count in millions.items():
-        model = device_exact.random_gpt2(device_check.REAL[name], 50257, "meta", torch.float16)
+        model = exact.random_gpt2(speed.REAL[name], 50257, "meta", torch.float16)
         assert round(sum(p.numel() for p in model.parameters()) / 1e6) == count
         assert {p.dtype for p in model.parameters()} == {torch.float16} and not model.training
 
 
 def test_random_weights_are_repeatable_and_leave_the_callers_random_state():
     before = torch.get_rng_state()
-    a, b, c = (device_exact.random_gpt2((1, 8, 2), 5, "cpu", seed=s).lm_head.weight for s in (1, 1, 2))
+    a, b, c = (exact.random_gpt2((1, 8, 2), 5, "cpu", seed=s).lm_head.weight for s in (1, 1, 2))
     assert torch.equal(a, b) and not torch.equal(a, c) and torch.equal(before, torch.get_rng_state())
 
 
@@ -432,7 +435,7 @@ def test_random_weights_are_repeatable_and_leave_the_callers_random_state():
     ],
 )
 def test_bad_arguments_end_in_one_sentence_before_any_work(arguments, named, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(device_check, "run", lambda *a: 1 / 0)
+    monkeypatch.setattr(device, "run", lambda *a: 1 / 0)
     (tmp_path / "file").write_text("")
     try:
         code = cli.main(["check", *(a.replace("FILE", str(tmp_path / "file")) for a in arguments)])
@@ -442,22 +445,22 @@ def test_bad_arguments_end_in_one_sentence_before_any_work(arguments, named, tmp
     assert code == 2 and out == "" and named in err and len(err.strip().split("\n")) == 1
 
 
-def test_what_is_cut_short_or_has_nothing_to_record_writes_nothing(judged, monkeypatch, tmp_path, capsys):
+def test_what_is_cut_short_or_has_nothing_to_record_writes_nothing(timings_only, monkeypatch, tmp_path, capsys):
     def stop(*a):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(device_check, "measure", stop)
+    monkeypatch.setattr(speed, "measure", stop)
     assert run(capsys, "--record", str(tmp_path / "r.json"))[0] == 130
-    monkeypatch.setattr(device_check, "measure", lambda *a: 1 / 0)
-    monkeypatch.setattr(device_check, "SMALL", {"1x8": (1, 8, 2)})
+    monkeypatch.setattr(speed, "measure", lambda *a: 1 / 0)
+    monkeypatch.setattr(speed, "SMALL", {"1x8": (1, 8, 2)})
     code, _, err = run(capsys, "--record", str(tmp_path / "r.json"))
     assert code == 2 and "nothing was timed, so nothing is recorded" in err and list(tmp_path.iterdir()) == []
 
 
-def test_without_a_name_it_goes_to_the_recordings(judged, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(benchmark, "FOLDER", tmp_path / "recordings")
-    monkeypatch.setattr(benchmark, "machine", lambda device: "Tesla T4 (x)")
-    monkeypatch.setattr(device_check, "measure", lambda *a: measured(0.1, 1.2))
+def test_without_a_name_it_goes_to_the_recordings(timings_only, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(recording, "FOLDER", tmp_path / "recordings")
+    monkeypatch.setattr(recording, "machine", lambda device: "Tesla T4 (x)")
+    monkeypatch.setattr(speed, "measure", lambda *a: measured(0.1, 1.2))
     code, out, _ = run(capsys, "--record")
     assert code == 0 and [f.name for f in (tmp_path / "recordings").iterdir()] == ["tesla-t4-x-check.json"]
     assert json.loads((tmp_path / "recordings" / "tesla-t4-x-check.json").read_text())["machine"] == "Tesla T4 (x)"

@@ -65,7 +65,7 @@ class DeviceTable(TableModel):
         return on_device(super().feed(ids, keep))
 
 
-class DeviceSource:
+class DeviceRandomness:
     """Uniforms and draws on the pretended device."""
 
     def __init__(self, seed: int):
@@ -87,7 +87,9 @@ def tables():
 
 def questions_of_rounds(tables, **options) -> tuple[list[list[str]], list]:
     """What the host asked in each round, and the rounds."""
-    rounds = speculative_rounds(*tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceSource(0), **options)
+    rounds = speculative_rounds(
+        *tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceRandomness(0), **options
+    )
     asked, out = [], []
     OnDevice.asked.clear()
     for done in rounds:
@@ -150,7 +152,7 @@ def test_the_plain_loop_does_not_wait_for_each_token(tables, sampling):
     for budget in (5, 40):
         ids = on_device(torch.tensor([[0, 1]]))
         OnDevice.asked.clear()
-        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceSource(0))
+        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceRandomness(0))
         counts.append(len(OnDevice.asked))
     assert counts[0] == counts[1] <= 5  # the prompt's check, the tokens, the NaN flags: the same for any length
 

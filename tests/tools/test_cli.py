@@ -15,14 +15,15 @@ from tests.helpers.paths import ROOT
 @pytest.mark.parametrize(
     "arguments, named",
     [
-        (["--gamma", "0"], "--gamma must be at least 1, got 0"),
+        (["--gamma", "0"], "--gamma must be a whole number of at least 1, got 0"),
         (["--gamma", "two"], "invalid int value: 'two'"),
         (["--temperature", "-1"], "temperature must be a finite number"),
         (["--temperature", "nan"], "temperature must be a finite number"),
         (["--top-p", "1.5"], "top_p must be above 0"),
         (["--top-k", "-2"], "top_k must be a whole number"),
         (["--seed", "99999999999999999999999"], "a seed must fit into 64 bits"),
-        (["--max-new-tokens", "0"], "--max-new-tokens must be at least 1"),
+        (["--max-new-tokens", "0"], "--max-new-tokens must be a whole number of at least 1, got 0"),
+        (["--compare", "--max-new-tokens", "4"], "4 new tokens are no full round at gamma 4"),
         (["--rule", "other"], "invalid choice: 'other'"),
         (["--target", "a/b/c", "--draft", "x"], "'a/b/c' is neither a folder here nor a model id"),
         (["--target", "openai-community/gpt2"], "needs a draft"),

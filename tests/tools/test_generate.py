@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import Pair, Sampling, benchmark, timing
+from spec_lib import Pair, Sampling, benchmark, options
 from spec_lib import __main__ as cli
-from tests.helpers.models import plain_greedy, prompt
+from spec_lib.benchmark import comparison, timing
+from tests.helpers.models import plain_greedy
 
 
 @pytest.fixture
@@ -37,8 +38,8 @@ def told(pair, monkeypatch):
 
     for name in ("autoregressive", "speculative", "speculative_rounds"):
         monkeypatch.setattr(sl, name, note(name, getattr(sl, name)))
-        if hasattr(benchmark, name):
-            monkeypatch.setattr(benchmark, name, note(name, getattr(benchmark, name)))
+        if hasattr(comparison, name):
+            monkeypatch.setattr(comparison, name, note(name, getattr(comparison, name)))
     both = Pair(*pair, Digits(), prompts={"one": "1 2 3"})
     monkeypatch.setattr(sl, "load_pair", lambda *a, **k: both)
     return both, heard
@@ -60,13 +61,15 @@ def test_every_loop_hears_all_the_settings(told, capsys, monkeypatch):
     assert {g for name, _, g, _ in heard if name != "autoregressive"} == {2}
     heard.clear()
     generate, theirs = both.target.generate, []
-    monkeypatch.setattr(both.target, "generate", lambda *a, **o: theirs.append(o) or generate(*a, **o))
+    monkeypatch.setattr(
+        both.target, "generate", lambda *a, **o: theirs.append((both.target.generation_config, o)) or generate(*a, **o)
+    )
     setting = benchmark.Setting(gamma=2, new=6, temperature=0.5, top_k=2, top_p=0.9)
     benchmark.compare(both, setting, 1)
     assert {name for name, *_ in heard} == {"autoregressive", "speculative"}
     assert {s for _, s, _, _ in heard} == {want}
-    assert {(o["temperature"], o["top_k"], o["top_p"]) for o in theirs} == {(0.5, 2, 0.9)}
-    assert all(o["attention_mask"].tolist() == [[1, 1, 1]] and o["pad_token_id"] is not None for o in theirs)
+    assert {(c.temperature, c.top_k, c.top_p) for c, _ in theirs} == {(0.5, 2, 0.9)}
+    assert all(o["attention_mask"].tolist() == [[1, 1, 1]] and c.pad_token_id is not None for c, o in theirs)
 
 
 @pytest.mark.reported
@@ -80,7 +83,7 @@ def test_an_empty_prompt_on_the_command_line(told, capsys):
     assert cli.main(["generate", "", "--max-new-tokens", "5", "--seed", "1", "--temperature", "0", "--ignore-eos"]) == 0
     out = capsys.readouterr().out.split()
     assert out == [str(t) for t in plain_greedy(both.target, torch.tensor([[30]]), 5) if t != 30]
-    assert benchmark.check(both, benchmark.Setting(prompt="", new=6), ("target alone",))[0].tolist() == [[30]]
+    assert benchmark.prompts_for(both, benchmark.Setting(prompt="", new=6), ("target alone",))[0].tolist() == [[30]]
     both.tokenizer.eos_token_id = None
     assert cli.main(["generate", ""]) == 2
     assert "the prompt is empty" in capsys.readouterr().err
@@ -103,8 +106,16 @@ def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, 
     says so.  Siblings: tokens a second count new tokens only, however long the prompt.
     """
     both, _ = told
-    monkeypatch.setattr(sl, "autoregressive", lambda *a, generator, **o: clock(plain if generator else 50))
-    monkeypatch.setattr(sl, "speculative", lambda *a, generator, **o: clock(fast if generator else 90))
-    said = cli.compare(both, prompt(30), 10, Sampling(), 4, "google", runs=4)
+
+    def write(pair, setting, arm, ids, seed):
+        assert ids.shape[1] == 30  # the prompt that was given, though it has the name of one of the pair's own
+        clock((plain if arm == "target alone" else fast) if seed else 50)
+        return setting.new, 5, 3, 1
+
+    monkeypatch.setattr(comparison, "_write", write)
+    given = " ".join("7" for _ in range(30))
+    both.prompts[given] = "1 2 3"
+    words = ["generate", given, "--max-new-tokens", "10", "--compare"]
+    said = cli.comparison(options.parser().parse_args(words), both, runs=4)
     assert said.endswith(f"{ratio} times as fast")
     assert f"plain {10 / plain:.0f} tokens/s, speculative {10 / fast:.0f} tokens/s" in said

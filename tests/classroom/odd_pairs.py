@@ -18,9 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", MPLBACKEND="Agg", HF_HUB_DISABLE_PROGRESS_BARS="1")
-
-import torch  # noqa: E402
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -100,6 +98,7 @@ def main() -> int:
     parser.add_argument("--pairs", default=",".join(PAIRS), help=f"of {', '.join(PAIRS)}; default: all")
     parser.add_argument("--show", action="store_true", help="print what the cells print")
     given = parser.parse_args()
+    os.environ.update(HF_HUB_OFFLINE="1", MPLBACKEND="Agg", HF_HUB_DISABLE_PROGRESS_BARS="1")
     import matplotlib.pyplot as plt
 
     torch.set_num_threads(1)

@@ -103,7 +103,7 @@ def comparison(args: argparse.Namespace, pair, runs: int = 5) -> str:
     from . import benchmark
 
     here = replace(pair, prompts={"given": args.prompt})  # a prompt may also be the name of one of the pair's own
-    rule = next(arm for arm, rule in benchmark.RULES.items() if rule == args.rule)
+    rule = next(variant for variant, rule in benchmark.RULES.items() if rule == args.rule)
     plain, fast = benchmark.rows(benchmark.compare(here, setting_of(args), runs, (benchmark.TARGET, rule)))
     return (
         f"{runs} texts of {args.max_new_tokens} tokens each on this machine: plain {plain.tokens_per_second:.0f} "
@@ -149,7 +149,7 @@ def bench(args: argparse.Namespace) -> int:
         measured = [benchmark.compare(pair, setting, runs, say=progress)]
         tables = [benchmark.table(measured[0])]
         title = f"{pair.name}, {runs} texts of {setting.new} tokens"
-        plots.plot_arms(benchmark.rows(measured[0]), title, save=picture)
+        plots.plot_variants(benchmark.rows(measured[0]), title, save=picture)
     written = {"machine": machine, "pair": pair.name, "measurements": [asdict(m) for m in measured]}
     texts = {"json": json.dumps(written), "csv": benchmark.csv_text(measured), "png": picture.getvalue()}
     save({files[kind]: text for kind, text in texts.items()})  # before a word is printed: the reader may be gone

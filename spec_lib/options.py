@@ -91,12 +91,12 @@ def _add_sampling(p: argparse.ArgumentParser, length_help: str) -> None:
 
 def refuse_pair(args: argparse.Namespace) -> None:
     """ValueError for a pair that cannot be one, before anything is loaded; a draft of tiny alone means tiny."""
-    from .pairs import TINY_DRAFTS, check_choice
+    from .pairs import TINY_DRAFTS, refuse_choice
 
     if args.target is None and args.draft in TINY_DRAFTS:
         args.target = "tiny"
     if args.target is not None or args.draft is not None:
-        check_choice(args.target, args.draft)
+        refuse_choice(args.target, args.draft)
 
 
 def load(args: argparse.Namespace, draft: str | None = None):

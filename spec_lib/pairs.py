@@ -148,7 +148,7 @@ def load_pair(
                 raise ValueError(f'SPEC_PAIR must be "tiny", "tiny,DRAFT" or "TARGET,DRAFT", got {choice!r}.')
         else:
             return _default_pair(device, dtype)
-    check_choice(target, draft)
+    refuse_choice(target, draft)
     given = torch.float32 if dtype is None else dtype
     dtype = getattr(torch, given, None) if isinstance(given, str) else given
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -158,7 +158,7 @@ def load_pair(
     return _hub_pair(target, draft, find_device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
 
 
-def check_choice(target: str | None, draft: str | None) -> None:
+def refuse_choice(target: str | None, draft: str | None) -> None:
     """Raise ValueError for names that cannot be a pair, before anything is downloaded or loaded."""
     if target is None:
         raise ValueError(f"a draft ({draft}) needs a target: name both, or neither.")

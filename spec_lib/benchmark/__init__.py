@@ -7,13 +7,13 @@ notebooks replay.  The clock and the costs of single passes are in `timing`.  No
 from ..devices import machine
 from .comparison import compare, sweep
 from .recording import FOLDER, Recording, record, recording_file, recordings
-from .settings import ARMS, DRAFT, FACTORS, RULES, TARGET, THEIRS, Setting, prompts_for
-from .tables import Arm, Measurement, Row, csv_text, rows, table
+from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
+from .tables import Measurement, Row, Variant, csv_text, rows, table
 from .timing import clock, cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 __all__ = [
-    "ARMS",
-    "Arm",
+    "VARIANTS",
+    "Variant",
     "DRAFT",
     "FACTORS",
     "FOLDER",

@@ -1,4 +1,4 @@
-"""transformers' own loops, plain and assisted, at the same setting as ours: the arms that others wrote."""
+"""transformers' own loops, plain and assisted, at the same setting as ours: the variants that others wrote."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from .tables import Measurement, rows
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"
-VERSION = 2  # of the file's layout: 1 had no number, and called the time breakdown "bill"
+VERSION = 2  # of the file's layout: 1 had no number, and said "bill" and "arms"
 PARTS = ("prompt", "target", "draft", "rest", "rounds")  # of a time breakdown
 
 
@@ -31,7 +31,7 @@ class Recording:
 
     machine, device, torch, transformers, pair, date: what was measured, where and when.  v: "target" and "draft" -> n
     -> seconds of each pass over n tokens.  c: the cost ratio of each run.  breakdown: gamma -> `time_breakdown`.
-    memory: bytes.  first_token: seconds.  rounds: of one text, for the figures.  comparison: all arms at one setting.
+    memory: bytes.  first_token: seconds.  rounds: of one text, for the figures.  comparison: at one setting.
     sweeps: factor -> a measurement at each value.  check: verdict and pairs of `python -m spec_lib check`.
     file: the name it was read from.
     """
@@ -135,7 +135,7 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
             | {"added": pair.decode([r.token])}
             for r in rounds
         ],
-        comparison=compare(pair, Setting(), runs, say=lambda text: say(f"all arms: {text}")),
+        comparison=compare(pair, Setting(), runs, say=lambda text: say(f"all variants: {text}")),
         sweeps={factor: sweep(pair, factor, runs=runs, say=say) for factor in factors},
     )
 

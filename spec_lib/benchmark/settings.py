@@ -1,4 +1,4 @@
-"""What can be measured, and at which setting: the arms, the factors of a sweep, gamma, length, sampling and prompt."""
+"""What can be measured, and at which setting: variants, factors of a sweep, gamma, length, sampling and prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..sampling import Sampling
 TARGET, DRAFT = "target alone", "draft alone"
 RULES = {"speculative, google": "google", "speculative, deepmind": "deepmind"}
 THEIRS = ("transformers", "transformers, assisted")
-ARMS = (TARGET, DRAFT, *RULES, *THEIRS)  # the variants that are timed side by side
+VARIANTS = (TARGET, DRAFT, *RULES, *THEIRS)  # the variants that are timed side by side
 FACTORS = {  # of a sweep: the field of `Setting` that it varies, and the values unless others are given
     "gamma": ("gamma", (1, 2, 4, 8)),
     "length": ("new", (50, 100, 200, 500)),
@@ -52,10 +52,12 @@ class Setting:
         return Sampling(self.temperature, self.top_k, self.top_p)
 
 
-def prompts_for(pair: Pair, setting: Setting, arms: Sequence[str] = ARMS) -> list[torch.Tensor]:
-    """The prompts' ids, each (1, length); ValueError if an arm is unknown or a model cannot hold prompt and text."""
-    if not arms or set(arms) - set(ARMS):
-        raise ValueError(f"arms must be some of {', '.join(ARMS)}; got {', '.join(map(str, arms)) or 'none'}")
+def prompts_for(pair: Pair, setting: Setting, variants: Sequence[str] = VARIANTS) -> list[torch.Tensor]:
+    """The prompts' ids, each (1, length); ValueError for an unknown variant or a context that is too short."""
+    if not variants or set(variants) - set(VARIANTS):
+        raise ValueError(
+            f"variants must be some of {', '.join(VARIANTS)}; got {', '.join(map(str, variants)) or 'none'}"
+        )
     texts = pair.prompts.values() if setting.prompt is None else [pair.prompts.get(setting.prompt, setting.prompt)]
     prompts = [pair.encode(text) for text in texts]
     longest = max(ids.shape[1] for ids in prompts)

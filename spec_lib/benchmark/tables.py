@@ -13,7 +13,7 @@ from .settings import DRAFT, TARGET, Setting
 
 
 @dataclass
-class Arm:
+class Variant:
     """What was counted of one variant.  gamma: what it was measured at.  seconds: of each text.
 
     passes, accepted, rejected: over all texts.  peak: bytes of GPU memory, the most in use at once.  note: why there
@@ -40,27 +40,27 @@ class Measurement:
     setting: Setting
     runs: int
     v: dict[int, list[float]]
-    arms: dict[str, Arm]
+    variants: dict[str, Variant]
     value: object = None
 
     @classmethod
     def from_json(cls, data: dict) -> Measurement:
-        """From what `json.load` gives; TypeError, LookupError, ValueError or AttributeError where it is not one."""
+        """From what `json.load` gives (older files say "arms"); errors as in `Recording.from_json`."""
         return cls(
             data["pair"],
             Setting(**data["setting"]),
             data["runs"],
             {int(n): times for n, times in data["v"].items()},
-            {name: Arm(**arm) for name, arm in data["arms"].items()},
+            {name: Variant(**variant) for name, variant in data["variants" if "variants" in data else "arms"].items()},
             data.get("value"),
         )
 
 
 @dataclass
 class Row:
-    """One arm's figures; None where one has no meaning.
+    """One variant's figures; None where one has no meaning.
 
-    seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over the arm's, which
+    seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over this one's, which
     is also the ratio of their tokens per second.  improvement: of the speed-up, in percent.  alpha: accepted over
     verified draft tokens.  tokens_per_pass: new tokens per target pass.  predicted: the speed-up from alpha, gamma, c
     (the draft's loop over the target's) and v(gamma + 1).  peak: bytes.  speedup_sd: over sqrt(runs) it is the
@@ -68,7 +68,7 @@ class Row:
     predicted_from_pass: the speed-up from the tokens per pass that were counted, not those that alpha promises.
     """
 
-    arm: str
+    variant: str
     seconds: float | None = None
     sd: float | None = None
     tokens_per_second: float | None = None
@@ -84,7 +84,7 @@ class Row:
 
 
 COLUMNS = {  # of the table, and how each is written
-    "arm": "{}",
+    "variant": "{}",
     "seconds": "{:.3f}",
     "sd": "{:.3f}",
     "tokens_per_second": "{:.1f}",
@@ -99,24 +99,25 @@ COLUMNS = {  # of the table, and how each is written
 
 
 def rows(measurement: Measurement) -> list[Row]:
-    """Each arm's figures, from a measurement of `compare`, in the order of its arms."""
-    base, draft = (measurement.arms[name].seconds if name in measurement.arms else [] for name in (TARGET, DRAFT))
+    """Each variant's figures, from a measurement of `compare`, in the order of its variants."""
+    all_seconds = {name: variant.seconds for name, variant in measurement.variants.items()}
+    base, draft = (all_seconds.get(name, []) for name in (TARGET, DRAFT))
     v = {n: median(seconds) for n, seconds in measurement.v.items()}
     found = []
-    for name, arm in measurement.arms.items():
-        row = Row(name, note=arm.note)
+    for name, variant in measurement.variants.items():
+        row = Row(name, note=variant.note)
         found.append(row)
-        if not (times := arm.seconds):
+        if not (times := variant.seconds):
             continue
-        verified = arm.accepted + arm.rejected
+        verified = variant.accepted + variant.rejected
         row.seconds, row.sd = mean(times), stdev(times) if len(times) > 1 else 0.0
-        row.tokens_per_second, row.peak = measurement.setting.new / row.seconds, arm.peak
+        row.tokens_per_second, row.peak = measurement.setting.new / row.seconds, variant.peak
         row.tokens_per_pass = None
-        if name != DRAFT and arm.passes:
-            row.tokens_per_pass = measurement.setting.new * len(times) / arm.passes
-        row.alpha = arm.accepted / verified if verified else None
-        if arm.gamma != measurement.setting.gamma:
-            row.note = f"at gamma {arm.gamma}: this version cannot do more"
+        if name != DRAFT and variant.passes:
+            row.tokens_per_pass = measurement.setting.new * len(times) / variant.passes
+        row.alpha = variant.accepted / verified if verified else None
+        if variant.gamma != measurement.setting.gamma:
+            row.note = f"at gamma {variant.gamma}: this version cannot do more"
         if base:
             row.speedup = mean(base) / mean(times)
             residuals = [(a - row.speedup * b) / mean(times) for a, b in zip(base, times, strict=True)]
@@ -124,8 +125,8 @@ def rows(measurement: Measurement) -> list[Row]:
             row.improvement = 100 * (row.speedup - 1)
         if base and draft and verified:
             c = mean(draft) / mean(base)
-            row.predicted = predict(row.alpha, arm.gamma, c, v)
-            row.predicted_from_pass = row.tokens_per_pass / round_cost(arm.gamma, c, v)
+            row.predicted = predict(row.alpha, variant.gamma, c, v)
+            row.predicted_from_pass = row.tokens_per_pass / round_cost(variant.gamma, c, v)
     return found
 
 
@@ -136,7 +137,7 @@ def table(measurement: Measurement) -> str:
     lines = [[name.replace("_", " ") for name in used]]
     lines += [[_cell(getattr(row, name), COLUMNS[name]) for name in used] for row in found]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    left = [name in ("arm", "note") for name in used]
+    left = [name in ("variant", "note") for name in used]
     return "\n".join(
         "  ".join(x.ljust(w) if a else x.rjust(w) for x, w, a in zip(line, widths, left, strict=True)).rstrip()
         for line in lines
@@ -148,7 +149,7 @@ def _cell(value, look: str) -> str:
 
 
 def csv_text(measurements: Sequence[Measurement]) -> str:
-    """A line for each arm of each measurement: the setting, and the figures of `rows`."""
+    """A line for each variant of each measurement: the setting, and the figures of `rows`."""
     lines = [
         {**asdict(m.setting), "pair": m.pair, "runs": m.runs, "value": m.value, **asdict(row)}
         for m in measurements

@@ -12,7 +12,7 @@ CLAIMS = (
     "The acceptance rate is accepted tokens over drafted tokens.",
     "If the text reads fluently, the sampler is right.",
     "A worse draft model writes a worse text.",
-    "Later places in a draft are rejected more often, once they are reached.",
+    "Later positions in a draft are rejected more often, once they are reached.",
     "The colder the sampling, the more is accepted.",
     "A bigger gamma is faster.",
     "It speeds up reading the prompt.",

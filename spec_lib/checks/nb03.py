@@ -184,7 +184,7 @@ def _missing(accepted: list[float], p: list[float], q: list[float]) -> float:
 
 _WIDE_P, _WIDE_Q = distribution(0.4, 0.3, 0.2, 0.1), distribution(0.1, 0.4, 0.3, 0.2)
 
-LAW_OF_MISMATCH = Exercise.against(
+DISTRIBUTION_OF_MISMATCH = Exercise.against(
     _written,
     cases={
         "no mismatch, drawn = q: the distribution is p": (_P, _Q, _Q.clone()),
@@ -212,6 +212,8 @@ LAW_OF_MISMATCH = Exercise.against(
 )
 
 
-def check_law_of_mismatch(function: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> bool:
+def check_distribution_of_mismatch(
+    function: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor],
+) -> bool:
     """function(p, q, drawn) -> the distribution written when draft tokens come from `drawn`, the rule using q."""
-    return LAW_OF_MISMATCH.check(function)
+    return DISTRIBUTION_OF_MISMATCH.check(function)

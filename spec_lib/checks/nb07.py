@@ -34,7 +34,7 @@ def _completed(accepted: list[float], rest: list[float]) -> list[float]:
 
 _P, _Q = distribution(0.5, 0.3, 0.2), distribution(0.2, 0.5, 0.3)
 
-LAW_OF_ASKING_TWICE = Exercise.against(
+DISTRIBUTION_OF_DRAWING_TWICE = Exercise.against(
     _twice,
     cases={
         "p = .5 .3 .2, q = .2 .5 .3": (_P, _Q),
@@ -70,10 +70,10 @@ LAW_OF_ASKING_TWICE = Exercise.against(
 )
 
 
-def check_law_of_asking_twice(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> bool:
+def check_distribution_of_drawing_twice(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> bool:
     """function(p, q) -> distribution written when only a draft token that the target's own draw equals is accepted,
     and p is drawn from again where it does not."""
-    return LAW_OF_ASKING_TWICE.check(function)
+    return DISTRIBUTION_OF_DRAWING_TWICE.check(function)
 
 
 def _threshold(categories: int, z: float) -> float:
@@ -141,7 +141,7 @@ def _takes_its_time(function: Callable[[Power, float], int]) -> str:
     )
 
 
-RUNS_NEEDED = Exercise(
+SAMPLES_NEEDED = Exercise(
     cases=(  # the answer is known by construction
         Case("power 0 below 37 samples, 1 from there on; wanted .5", (_step(37), 0.5), 37),
         Case("power n/1024, wanted .25", (_slope, 0.25), 256),
@@ -164,6 +164,6 @@ RUNS_NEEDED = Exercise(
 )
 
 
-def check_runs_needed(function: Callable[[Power, float], int]) -> bool:
+def check_samples_needed(function: Callable[[Power, float], int]) -> bool:
     """function(power, wanted) -> the smallest number of samples whose power is at least wanted, in few calls."""
-    return RUNS_NEEDED.check(function)
+    return SAMPLES_NEEDED.check(function)

@@ -22,7 +22,7 @@ def _reached(acceptance: Sequence[float]) -> list[float]:
     return [math.prod(acceptance[:i]) for i in range(len(acceptance) + 1)]
 
 
-TOKENS_FROM_PLACES = Exercise.against(
+TOKENS_FROM_POSITIONS = Exercise.against(
     _tokens,
     cases={
         "one draft token, .7": ([0.7],),
@@ -52,9 +52,9 @@ TOKENS_FROM_PLACES = Exercise.against(
 )
 
 
-def check_tokens_from_places(function: Callable[[list[float]], float]) -> bool:
+def check_tokens_from_positions(function: Callable[[list[float]], float]) -> bool:
     """function(acceptance) -> expected tokens per target pass; acceptance[i]: at position i + 1, once it is reached."""
-    return TOKENS_FROM_PLACES.check(function)
+    return TOKENS_FROM_POSITIONS.check(function)
 
 
 def _gains(alpha: float, c: float, seconds: dict[int, float]) -> dict[int, float]:

@@ -65,7 +65,7 @@ def run(
             continue
         try:
             found = speed.measure(target, draft, shapes, device, dtype, progress)
-        except AssertionError as error:  # an arm that writes too few tokens or too many
+        except AssertionError as error:  # a variant that writes too few tokens or too many
             exact.append(told(Finding(False, f"{name}: {error}"), "WRONG"))
         except (RuntimeError, MemoryError, ValueError) as error:  # of one shape: the others may still do
             say(f"{name}: left out, {reason(error)}")

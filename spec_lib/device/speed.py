@@ -50,7 +50,7 @@ class Timed:
     """The costs of one pair, as a recording holds them.
 
     pair: its name.  target: the name of the target's shape.  threads: of the CPU, as its models use them.  v: role ->
-    n -> seconds of each pass over n tokens.  c: the cost ratio of each run.  memory: bytes.  comparison: all arms.
+    n -> seconds of each pass over n tokens.  c: the cost ratio of each run.  memory: bytes.  comparison: all variants.
     """
 
     pair: str
@@ -73,7 +73,7 @@ class Timed:
 
     def a_round(self) -> tuple[float, float]:
         """Time of a round at GAMMA in plain tokens: as it was measured, and as c and v have it."""
-        rows = {row.arm: row for row in benchmark.rows(self.comparison)}
+        rows = {row.variant: row for row in benchmark.rows(self.comparison)}
         plain, fast = rows[benchmark.TARGET], rows[GOOGLE]
         return fast.tokens_per_pass * fast.seconds / plain.seconds, round_cost(GAMMA, *self.costs())
 
@@ -106,7 +106,7 @@ def measure(target: str, draft: str, shapes: dict, device, dtype: torch.dtype, p
 def report(found: Timed) -> str:
     """What was timed, in lines."""
     (c, v), (took, formula) = found.costs(), found.a_round()
-    rows = {row.arm: row for row in benchmark.rows(found.comparison)}
+    rows = {row.variant: row for row in benchmark.rows(found.comparison)}
     target, draft = (1e3 / rows[name].tokens_per_second for name in (benchmark.TARGET, benchmark.DRAFT))
     weights = [f"{found.memory[role + ' weights'] / 2**20:,.0f}" for role in ("target", "draft")]
     peak = max(row.peak or 0 for row in rows.values()) / 2**20

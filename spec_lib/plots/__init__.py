@@ -18,8 +18,8 @@ from .costs import (
 from .distributions import (
     noise_band,
     overlap_parts,
+    plot_distributions,
     plot_empirical,
-    plot_laws,
     plot_overlap,
     plot_power,
     plot_statistics,
@@ -28,14 +28,14 @@ from .distributions import (
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
-    plot_places,
+    plot_positions,
     plot_rounds,
     plot_tapes,
     round_rows,
     tape_rows,
     text_positions,
 )
-from .speed import bill_rows, plot_arms, plot_bill, plot_reported, plot_sweep, sweep_points
+from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
 
@@ -50,7 +50,7 @@ __all__ = [
     "animate_rounds",
     "animation_frames",
     "ansi_text",
-    "bill_rows",
+    "breakdown_rows",
     "gain_grid",
     "html_text",
     "noise_band",
@@ -59,15 +59,15 @@ __all__ = [
     "pass_curve",
     "pieces",
     "plot_acceptance",
-    "plot_arms",
-    "plot_bill",
+    "plot_variants",
+    "plot_time_breakdown",
     "plot_cost_parts",
     "plot_empirical",
-    "plot_laws",
+    "plot_distributions",
     "plot_lines",
     "plot_overlap",
     "plot_pass_cost",
-    "plot_places",
+    "plot_positions",
     "plot_power",
     "plot_region",
     "plot_reported",

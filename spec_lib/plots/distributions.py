@@ -17,7 +17,7 @@ def _name_tokens(axis, tokens: Sequence[str], slanted: bool = False) -> None:
     axis.set_xticks(range(len(labels)), labels, **({"rotation": 30, "ha": "right"} if slanted else {}))
 
 
-def plot_laws(laws: dict[str, Sequence[float]], labels: Sequence[str], title: str) -> None:
+def plot_distributions(laws: dict[str, Sequence[float]], labels: Sequence[str], title: str) -> None:
     """Bars of several distributions over the same few tokens, side by side.
 
     laws: name -> the probability of each token.  labels: the tokens' texts, as many.

@@ -91,7 +91,7 @@ def plot_acceptance(rounds: Sequence, title: str) -> None:
         lower.set(xlabel="token of the new text", xlim=(0, None))
 
 
-def plot_places(
+def plot_positions(
     reach: Sequence[tuple[float, float]], stands: Sequence[tuple[float, float]], alpha: float, title: str
 ) -> None:
     """Acceptance by position in the draft: how often a position is reached, and how often accepted once it is.

@@ -18,13 +18,13 @@ ARM_LOOKS = {  # colour and hatch of each variant; what writes the target's dist
 }
 
 
-def plot_arms(rows: Sequence[Row], title: str, save=None) -> None:
+def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
     """Tokens per second of each variant, with the standard deviation, the speed-up and a prediction.
 
     rows: as `benchmark.rows` gives them.  save: a path or an open binary file for a PNG; None shows it.
     """
-    base = next((r.tokens_per_second for r in rows if r.arm == "target alone"), None)
-    most = max([r.tokens_per_second or 0 for r in rows if r.arm != "draft alone"], default=0) or 1
+    base = next((r.tokens_per_second for r in rows if r.variant == "target alone"), None)
+    most = max([r.tokens_per_second or 0 for r in rows if r.variant != "draft alone"], default=0) or 1
     with figure(8.5, 3.4, suptitle=title, save=save) as axis:
         for y, r in enumerate(rows):
             _draw_arm(axis, y, r, base, most)
@@ -33,7 +33,7 @@ def plot_arms(rows: Sequence[Row], title: str, save=None) -> None:
         if base:
             axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
             axis.legend(**BELOW, ncols=2)
-        axis.set_yticks(range(len(rows)), [r.arm for r in rows])
+        axis.set_yticks(range(len(rows)), [r.variant for r in rows])
         axis.invert_yaxis()
         axis.set(xlabel="tokens per second (whisker: standard deviation)", xlim=(0, 2.3 * most))
 
@@ -44,7 +44,7 @@ def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
     if rate is None:
         axis.annotate(f" {row.note or 'nothing measured'}", (0, y), va="center", fontsize=9)
         return
-    shown, (colour, hatch) = min(rate, 1.5 * most), ARM_LOOKS[row.arm]
+    shown, (colour, hatch) = min(rate, 1.5 * most), ARM_LOOKS[row.variant]
     spread = rate * row.sd / row.seconds if shown == rate else 0  # a bar that is cut off shows no end
     axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
     words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")
@@ -55,7 +55,7 @@ def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
     axis.annotate(f"  {words}", (max(shown + spread, guess), y), va="center", fontsize=9)
 
 
-def sweep_points(sweep: Sequence[Measurement], arm: str = "speculative, google") -> list[dict]:
+def sweep_points(sweep: Sequence[Measurement], variant: str = "speculative, google") -> list[dict]:
     """{"value", "speedup", "error", "predicted", "alpha"} at each value of a sweep (`benchmark.sweep`).
 
     sweep: one measurement for each value.  error: the standard error of the speed-up; values where the variant was not
@@ -63,9 +63,9 @@ def sweep_points(sweep: Sequence[Measurement], arm: str = "speculative, google")
     """
     found = []
     for m in sweep:
-        row = next((r for r in rows(m) if r.arm == arm), None)
+        row = next((r for r in rows(m) if r.variant == variant), None)
         if row and row.speedup:
-            error = row.speedup_sd / len(m.arms[arm].seconds) ** 0.5
+            error = row.speedup_sd / len(m.variants[variant].seconds) ** 0.5
             copied = {k: getattr(row, k) for k in ("speedup", "predicted", "alpha")}
             found.append({"value": m.value, "error": error, **copied})
     return found
@@ -74,7 +74,7 @@ def sweep_points(sweep: Sequence[Measurement], arm: str = "speculative, google")
 def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str, save=None) -> None:
     """Speed-up against one factor, measured (lines) and predicted (open marks), for each machine by name.
 
-    sweeps: the machine's name -> its sweep, as `sweep_points` takes it.  save: as in `plot_arms`.
+    sweeps: the machine's name -> its sweep, as `sweep_points` takes it.  save: as in `plot_variants`.
     """
     drawn = {name: found for name, sweep in sweeps.items() if (found := sweep_points(sweep))}
     values = list(dict.fromkeys(str(p["value"]) for found in drawn.values() for p in found))
@@ -103,7 +103,7 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
         axis.set_xlim(-0.5, max(0, len(values) - 1) + 0.5)
 
 
-def bill_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
+def breakdown_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
     """{gamma: {"target", "draft", "rest", "prompt": milliseconds}} for each of `new` tokens.
 
     bills: gamma -> {"target", "draft", "rest", "prompt": seconds of the whole text}, as `benchmark.time_breakdown`
@@ -113,12 +113,12 @@ def bill_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
     return {int(gamma): {part: 1000 * bill[part] / new for part in parts} for gamma, bill in bills.items()}
 
 
-def plot_bill(bills: dict, new: int, title: str) -> None:
+def plot_time_breakdown(bills: dict, new: int, title: str) -> None:
     """Where the time of a token goes, at each gamma: the target's passes, the draft's, the rest, the prompt.
 
-    bills, new: as in `bill_rows`.
+    bills, new: as in `breakdown_rows`.
     """
-    rows = bill_rows(bills, new)
+    rows = breakdown_rows(bills, new)
     looks = {"target": (PALETTE["target"], ""), "draft": (PALETTE["draft"], "xx")}
     looks |= {"rest": ("#777777", "//"), "prompt": ("#CCCCCC", "")}
     with figure(8, 0.5 * len(rows) + 1.3, title=title) as axis:

@@ -73,7 +73,7 @@ def test_the_region_shows_each_draft_and_what_loses(shown):
 
 def test_the_places_have_their_values_and_errors(shown):
     reach, stands = [(1.0, 0.0), (0.7, 0.02)], [(0.7, 0.01), (0.6, 0.05)]
-    plots.plot_places(reach, stands, 0.7, "places")
+    plots.plot_positions(reach, stands, 0.7, "places")
     axis = shown[0].axes[0]
     assert heights(axis) == [1.0, 0.7]
     marks = next(line for line in axis.lines if line.get_marker() == "o")

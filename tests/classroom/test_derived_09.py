@@ -38,23 +38,23 @@ def test_the_prediction(notebook, gamma):
 
 
 def test_the_turns_are_those_of_compare(notebook, models, monkeypatch):
-    """The notebook's loop and the library's `compare` write the same arms in the same order, and count the same."""
-    arms, new, seen = list(benchmark.ARMS), 9, {"notebook": [], "library": []}
+    """The notebook's loop and the library's `compare` write the same variants in the same order, and count the same."""
+    variants, new, seen = list(benchmark.VARIANTS), 9, {"notebook": [], "library": []}
 
-    def arm(name):
+    def variant(name):
         return lambda seed: seen["notebook"].append((name, seed)) or range(new)
 
     def write(pair, setting, name, ids, seed):
         seen["library"].append((name, seed))
         return setting.new, 3, 2, 1
 
-    counted = notebook["side_by_side"]({name: arm(name) for name in arms}, 7, new, lambda call: call() or 1.0)
+    counted = notebook["side_by_side"]({name: variant(name) for name in variants}, 7, new, lambda call: call() or 1.0)
     assert all(times == [1.0] * 7 for times in counted.values())
 
     monkeypatch.setattr(comparison, "_write", write)
     monkeypatch.setattr(comparison, "pass_seconds", lambda model, counts, context: {n: [1.0] for n in counts})
     pair = sl.Pair(*models, Words(), prompts={"one": "1 2 3"})
-    benchmark.compare(pair, benchmark.Setting(gamma=2, new=new), 7, arms)
+    benchmark.compare(pair, benchmark.Setting(gamma=2, new=new), 7, variants)
     turns = {who: [calls[i : i + 6] for i in range(0, 48, 6)] for who, calls in seen.items()}
     assert [{s for _, s in turn} for turn in turns["notebook"]] == [{s for _, s in turn} for turn in turns["library"]]
     # `compare` starts its rotation at the first counted evaluation, the notebook's at the warm-up

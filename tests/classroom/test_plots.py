@@ -126,7 +126,7 @@ def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
     plots.plot_rounds(Bytes(), ROUNDS, "rounds")
     labels = [t.get_text() for t in seen[-1].axes[0].texts]
     assert labels[:4] == ["a  A", "b  A", "c  A", "d  B"] and labels[-1] == "$  P" and "<  R" in labels
-    plots.plot_laws({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "laws")
+    plots.plot_distributions({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "laws")
     assert sorted(round(b.get_height(), 3) for b in seen[-1].axes[0].patches) == [0.1, 0.5, 0.5, 0.9]
     plots.plot_lines([1, 2], {"one": [1, 2], "two": [3, 4]}, "t", "x", "y")
     assert [list(line.get_ydata()) for line in seen[-1].axes[0].lines] == [[1, 2], [3, 4]]
@@ -258,23 +258,23 @@ def test_tapes_are_the_caches_real_lengths(shown):
 # --- the benchmark ----------------------------------------------------------------------------------------------
 
 
-def arm(seconds, passes=60, accepted=0, rejected=0):
-    return benchmark.Arm(4, seconds, passes, accepted, rejected)
+def variant(seconds, passes=60, accepted=0, rejected=0):
+    return benchmark.Variant(4, seconds, passes, accepted, rejected)
 
 
 def a_measurement(fast, value=None):
-    arms = {
-        "target alone": arm([4.0, 4.0]),
-        "draft alone": arm([0.5, 0.5]),
-        "speculative, google": arm(fast, 24, 36, 18),
-        "transformers, assisted": benchmark.Arm(4, note="not measurable here"),
+    variants = {
+        "target alone": variant([4.0, 4.0]),
+        "draft alone": variant([0.5, 0.5]),
+        "speculative, google": variant(fast, 24, 36, 18),
+        "transformers, assisted": benchmark.Variant(4, note="not measurable here"),
     }
-    return benchmark.Measurement("x", benchmark.Setting(gamma=4, new=30), 2, {1: [1.0], 5: [1.2]}, arms, value)
+    return benchmark.Measurement("x", benchmark.Setting(gamma=4, new=30), 2, {1: [1.0], 5: [1.2]}, variants, value)
 
 
 def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_path):
     rows = sl.benchmark.rows(a_measurement([2.0, 2.0]))
-    plots.plot_arms(rows, "arms")
+    plots.plot_variants(rows, "variants")
     axis = shown[0].axes[0]
     assert [round(b.get_width(), 3) for b in axis.patches] == [7.5, 22.5, 15.0]  # the draft's is cut off
     words = [t.get_text() for t in axis.texts]
@@ -282,7 +282,7 @@ def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_pat
     drawn = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "D" and len(line.get_xdata())]
     assert drawn == [pytest.approx(7.5 * rows[2].predicted)]
     assert len({(b.get_facecolor(), b.get_hatch()) for b in axis.patches}) == 3
-    plots.plot_arms(rows, "arms", save=tmp_path / "a.png")
+    plots.plot_variants(rows, "variants", save=tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and len(shown) == 1
 
 
@@ -341,7 +341,7 @@ BILLS = {
 
 
 def test_the_bill_is_drawn_in_milliseconds_a_token(shown):
-    plots.plot_bill(BILLS, 10, "bill")
+    plots.plot_time_breakdown(BILLS, 10, "bill")
     axis = shown[0].axes[0]
     widths = [round(b.get_width()) for b in axis.patches]
     assert widths == [800, 200, 0, 100, 100, 50, 100, 150]  # target, draft, rest, prompt: plain, then gamma 4

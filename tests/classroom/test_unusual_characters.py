@@ -92,16 +92,16 @@ def caches():
 
 
 def a_sweep(word):
-    arms = {name: benchmark.Arm(4, [s, s], 60) for name, s in (("target alone", 4.0), ("draft alone", 1.0))}
-    arms["speculative, google"] = benchmark.Arm(4, [2.0, 2.0], 60, 6, 3)
-    arms["transformers"] = benchmark.Arm(4, note=word)
+    variants = {name: benchmark.Variant(4, [s, s], 60) for name, s in (("target alone", 4.0), ("draft alone", 1.0))}
+    variants["speculative, google"] = benchmark.Variant(4, [2.0, 2.0], 60, 6, 3)
+    variants["transformers"] = benchmark.Variant(4, note=word)
     setting = benchmark.Setting(gamma=4, new=30)
-    return [benchmark.Measurement("x", setting, 2, {1: [1.0], 5: [1.2]}, arms, word)]
+    return [benchmark.Measurement("x", setting, 2, {1: [1.0], 5: [1.2]}, variants, word)]
 
 
 BILL = {0: {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0}}
 FIGURES = {  # each figure of the course, with a word wherever it can hold one
-    "plot_laws": lambda w: plots.plot_laws({w: [0.5, 0.5]}, [w, "a"], w),
+    "plot_distributions": lambda w: plots.plot_distributions({w: [0.5, 0.5]}, [w, "a"], w),
     "plot_overlap": lambda w: plots.plot_overlap([0.5, 0.5], [0.2, 0.8], [w, "a"], w),
     "plot_empirical": lambda w: plots.plot_empirical({f"x{w}": [0.5, 0.5]}, [0.2, 0.8], 9, [w, "a"], w),
     "plot_statistics": lambda w: plots.plot_statistics({w: [0.5, 1.0]}, 0.7, w),
@@ -111,12 +111,12 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_cost_parts": lambda w: plots.plot_cost_parts([1], {w: [1.0]}, [2.0], w),
     "plot_region": lambda w: plots.plot_region(w, points={w: (0.5, 0.1)}, max_gamma=2),
     "plot_reported": lambda w: plots.plot_reported([(w, 1.0, 1.0, 2.0)], w),
-    "plot_arms": lambda w: plots.plot_arms(benchmark.rows(a_sweep(w)[0]), w),
+    "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
-    "plot_bill": lambda w: plots.plot_bill(BILL, 10, w),
+    "plot_time_breakdown": lambda w: plots.plot_time_breakdown(BILL, 10, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),
     "plot_acceptance": lambda w: plots.plot_acceptance(some_rounds([0, 1, 2]), w),
-    "plot_places": lambda w: plots.plot_places([(1.0, 0.0)], [(0.7, 0.1)], 0.7, w),
+    "plot_positions": lambda w: plots.plot_positions([(1.0, 0.0)], [(0.7, 0.1)], 0.7, w),
     "plot_tapes": lambda w: plots.plot_tapes(caches(), w),
 }
 
@@ -144,7 +144,7 @@ def all_can_be_drawn(texts):
 def test_each_word_and_byte_token_of_gpt2_is_drawn_without_a_warning(drawn):
     shares = [1 / len(TOKENS)] * len(TOKENS)
     plots.plot_rounds(Strings(), some_rounds(list(range(len(TOKENS)))), "tokens")
-    plots.plot_laws({"p": shares}, TOKENS, "tokens")
+    plots.plot_distributions({"p": shares}, TOKENS, "tokens")
     plots.plot_empirical({"p": shares}, shares, 9, TOKENS, "tokens")
     plots.plot_overlap(shares, shares, TOKENS, "tokens")
     assert len(drawn) == 4
@@ -168,7 +168,9 @@ def test_the_animation_draws_them_too(drawn, tmp_path, monkeypatch):
 
 
 def test_a_word_is_drawn_as_what_the_reader_can_name(drawn):
-    plots.plot_laws({"p": [0.1] * 8}, [" \u6f22", "\x1b[2J", "a\n", "\r\t", "", "\u00e9", "$a$", "\u200d"], "words")
+    plots.plot_distributions(
+        {"p": [0.1] * 8}, [" \u6f22", "\x1b[2J", "a\n", "\r\t", "", "\u00e9", "$a$", "\u200d"], "words"
+    )
     said = [label.get_text() for label in drawn[0].axes[0].get_xticklabels()]
     assert said == ["\u00b7U+6F22", "\\x1b[2J", "a\u21b5", "\\r\\t", "\u2205", "\u00e9", "$a$", "U+200D"]
 
@@ -211,7 +213,7 @@ def test_the_fonts_own_map_decides():
 def test_another_font_draws_without_a_warning_too(drawn, tmp_path, family):
     with matplotlib.rc_context({"font.family": family, "font.monospace": family}):
         for word in (*SEVERAL, "\u0627 a\n"):
-            plots.plot_laws({word: [0.5, 0.5]}, [word, "a"], word)
+            plots.plot_distributions({word: [0.5, 0.5]}, [word, "a"], word)
         plots.animate_rounds(Strings(), some_rounds([0, 5, 2]), "\u0627 a\n", save=tmp_path / "a.gif")
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import torch
 
 import spec_lib as sl
-from spec_lib.architectures import check_causal
+from spec_lib.architectures import facts
 
 # ------------------------------------------------------------------------------------------------ transformers models
 
@@ -183,7 +183,7 @@ def known(*models: torch.nn.Module) -> None:
     """Have these models looked through now, so that the passes which this takes once are not counted later."""
     for model in models:
         with contextlib.suppress(ValueError):  # the test is about that refusal, then
-            check_causal(model)
+            facts(model)
 
 
 @contextlib.contextmanager

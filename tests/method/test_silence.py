@@ -44,7 +44,7 @@ SCRIPT = """
     pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Words(), prompts={"one": "1 2 3"})
     for temperature in (0.0, 0.7):
         m = benchmark.compare(pair, benchmark.Setting(gamma=3, new=8, temperature=temperature), 1)
-        assert all(len(arm.seconds) == 1 for arm in m.arms.values())
+        assert all(len(variant.seconds) == 1 for variant in m.variants.values())
     part("done")
     warnings.simplefilter("ignore", ResourceWarning)  # old releases of torch leave a folder to be cleaned up at exit
 """

@@ -14,7 +14,7 @@ import torch
 import spec_lib.pairs as pairs
 from spec_lib import Pair, check_vocabulary, load_pair, setup_line
 from spec_lib.devices import one_thread
-from spec_lib.pairs import CLASSROOM_PAIR, REVISIONS, TINY, check_choice
+from spec_lib.pairs import CLASSROOM_PAIR, REVISIONS, TINY, refuse_choice
 from tests.helpers.hub import GPT2
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.paths import ROOT
@@ -171,17 +171,17 @@ BAD_CHOICES = [
 @pytest.mark.parametrize(("names", "words"), BAD_CHOICES, ids=str)
 def test_names_that_cannot_be_a_pair(names, words):
     with pytest.raises(ValueError) as error:
-        check_choice(*names)
+        refuse_choice(*names)
     assert "\n" not in str(error.value)
     assert words is None or words in str(error.value)
 
 
 def test_names_that_can(tmp_path, monkeypatch):
     for names in (("gpt2", "distilgpt2"), CLASSROOM_PAIR, ("tiny", None), ("tiny", "small"), (str(tmp_path), "gpt2")):
-        check_choice(*names)
+        refuse_choice(*names)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a folder").mkdir()
-    check_choice("a folder", "./a folder")
+    refuse_choice("a folder", "./a folder")
 
 
 @pytest.fixture

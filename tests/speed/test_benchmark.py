@@ -14,13 +14,13 @@ import spec_lib as sl
 from spec_lib import __main__ as cli
 from spec_lib import benchmark, files
 from spec_lib.benchmark import (
-    ARMS,
     DRAFT,
     TARGET,
-    Arm,
+    VARIANTS,
     Measurement,
     Recording,
     Setting,
+    Variant,
     compare,
     comparison,
     csv_text,
@@ -193,24 +193,24 @@ def test_memory_counts_weights_and_both_caches(pair):
 
 @pytest.fixture
 def written(monkeypatch):
-    """Replaces the writing: notes (arm, prompt length, seed, gamma), writes what it was asked for."""
+    """Replaces the writing: notes (variant, prompt length, seed, gamma), writes what it was asked for."""
     seen = []
 
-    def write(pair, setting, arm, ids, seed):
-        seen.append((arm, ids.shape[1], seed, setting.gamma))
-        return (setting.new, 5, 3, 1) if arm in benchmark.RULES else (setting.new, setting.new, 0, 0)
+    def write(pair, setting, variant, ids, seed):
+        seen.append((variant, ids.shape[1], seed, setting.gamma))
+        return (setting.new, 5, 3, 1) if variant in benchmark.RULES else (setting.new, setting.new, 0, 0)
 
     monkeypatch.setattr(comparison, "_write", write)
     return seen
 
 
 def test_arms_take_turns_on_the_same_prompts_in_an_order_that_rotates(pair, written):
-    arms = (TARGET, DRAFT, GOOGLE)
-    compare(pair, Setting(gamma=2, new=6), 4, arms)
+    variants = (TARGET, DRAFT, GOOGLE)
+    compare(pair, Setting(gamma=2, new=6), 4, variants)
     warm, counted = written[:3], [written[i : i + 3] for i in range(3, 15, 3)]
-    assert [w[:3] for w in warm] == [(arm, 3, 0) for arm in arms]
+    assert [w[:3] for w in warm] == [(variant, 3, 0) for variant in variants]
     for i, evaluation in enumerate(counted):
-        assert {a for a, *_ in evaluation} == set(arms)
+        assert {a for a, *_ in evaluation} == set(variants)
         assert {n for _, n, *_ in evaluation} == {3 if i % 2 == 0 else 2}  # the prompts in turn
         assert {s for _, _, s, _ in evaluation} == {i + 1}
     assert [evaluation[0][0] for evaluation in counted] == [TARGET, DRAFT, GOOGLE, TARGET]
@@ -219,13 +219,13 @@ def test_arms_take_turns_on_the_same_prompts_in_an_order_that_rotates(pair, writ
 def test_two_equal_loops_are_equally_fast_whatever_their_order(pair, monkeypatch, clock):
     spent = iter(range(1, 1000))
 
-    def write(pair, setting, arm, ids, seed):
+    def write(pair, setting, variant, ids, seed):
         clock.spend({0: 50}.get(seed, 2.0))  # the warm-up is slow
         return setting.new, next(spent), 3, 1
 
     monkeypatch.setattr(comparison, "_write", write)
-    for arms in ((TARGET, GOOGLE), (GOOGLE, TARGET)):
-        found = {r.arm: r for r in rows(compare(pair, Setting(gamma=2, new=6), 3, arms))}
+    for variants in ((TARGET, GOOGLE), (GOOGLE, TARGET)):
+        found = {r.variant: r for r in rows(compare(pair, Setting(gamma=2, new=6), 3, variants))}
         assert found[GOOGLE].speedup == 1 and found[GOOGLE].seconds == 2.0 and found[GOOGLE].sd == 0
 
 
@@ -241,17 +241,17 @@ def test_every_arm_really_writes_and_leaves_no_trace(pair):
     m = compare(pair, Setting(gamma=3, new=9), 2)
     assert config.to_dict() == before and torch.equal(torch.get_rng_state(), state)
     assert not pair.target._forward_hooks
-    for name in ARMS:
-        assert len(m.arms[name].seconds) == 2, name
-    assert m.arms[TARGET].passes == m.arms["transformers"].passes == 18
+    for name in VARIANTS:
+        assert len(m.variants[name].seconds) == 2, name
+    assert m.variants[TARGET].passes == m.variants["transformers"].passes == 18
     for name in (GOOGLE, "transformers, assisted"):
-        assert 18 / 4 <= m.arms[name].passes <= 18
-    assert m.arms[GOOGLE].accepted == m.arms["speculative, deepmind"].accepted  # one seed, one text
+        assert 18 / 4 <= m.variants[name].passes <= 18
+    assert m.variants[GOOGLE].accepted == m.variants["speculative, deepmind"].accepted  # one seed, one text
     assert set(m.v) == {1, 4}
 
 
 def test_speculative_counts_are_those_of_the_rounds(pair):
-    m = compare(pair, Setting(gamma=3, new=9, prompt="two"), 1, (GOOGLE,)).arms[GOOGLE]
+    m = compare(pair, Setting(gamma=3, new=9, prompt="two"), 1, (GOOGLE,)).variants[GOOGLE]
     s = sl.summarize(sl.speculative(pair.target, pair.draft, torch.tensor([[4, 5]]), 9, gamma=3, generator=1).rounds)
     assert (m.passes, m.accepted, m.rejected) == (s.passes, s.accepted, s.rejected)
 
@@ -265,12 +265,12 @@ def test_where_transformers_fails_it_is_measured_at_3_or_said_to_be_missing(pair
         return torch.zeros(1, ids.shape[1] + pair.target.generation_config.max_new_tokens)
 
     monkeypatch.setattr(pair.target, "generate", generate, raising=False)
-    found = {r.arm: r for r in rows(compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *ARMS[-2:]]))}
+    found = {r.variant: r for r in rows(compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *VARIANTS[-2:]]))}
     assert found["transformers, assisted"].note == "at gamma 3: this version cannot do more"
     assert found["transformers, assisted"].seconds is not None and found["transformers"].note is None
     limit[0] = 0
-    m = compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *ARMS[-2:]])
-    assert m.arms["transformers, assisted"].note == "not measurable here (RuntimeError)"
+    m = compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *VARIANTS[-2:]])
+    assert m.variants["transformers, assisted"].note == "not measurable here (RuntimeError)"
     assert rows(m)[-1].speedup is None and "not measurable here" in table(m)
 
 
@@ -296,7 +296,7 @@ def test_a_setting_out_of_range_is_refused(change, named):
 def test_what_cannot_be_measured_is_refused_before_any_work(pair, written):
     for call, named in (
         (lambda: compare(pair, Setting(), 0), "runs must be a whole number"),
-        (lambda: compare(pair, Setting(new=20), 1, ["other"]), "arms must be some of"),
+        (lambda: compare(pair, Setting(new=20), 1, ["other"]), "variants must be some of"),
         (lambda: compare(pair, Setting(new=20), 1, []), "got none"),
         (lambda: compare(pair, Setting(new=100), 1), "3 prompt tokens and 100 new ones do not fit the target's 64"),
         (lambda: sweep(pair, "colour"), "varies one of gamma, length, temperature, prompt, draft, got 'colour'"),
@@ -331,8 +331,8 @@ def test_a_sweep_varies_one_factor_and_nothing_else(pair, written):
 # --- the figures ----------------------------------------------------------------------------------------------------
 
 
-def measured(**arms) -> Measurement:
-    full = {n: Arm(4, s, p, a, r) for n, (s, p, a, r) in arms.items()}
+def measured(**variants) -> Measurement:
+    full = {n: Variant(4, s, p, a, r) for n, (s, p, a, r) in variants.items()}
     return Measurement("x", Setting(gamma=4, new=30), 2, {1: [1, 9, 1], 5: [1.2] * 3}, full)
 
 
@@ -357,7 +357,7 @@ def test_rows_derive_every_figure():
 
 
 def test_rows_without_a_baseline_or_a_draft_leave_out_what_needs_them():
-    (only,) = rows(replace(M, arms={GOOGLE: M.arms[GOOGLE]}))
+    (only,) = rows(replace(M, variants={GOOGLE: M.variants[GOOGLE]}))
     assert only.speedup is None and only.predicted is None and only.tokens_per_second == 15
     one = measured(**{TARGET: ([2.0], 30, 0, 0), GOOGLE: ([4.0], 30, 0, 9)})
     assert rows(one)[1].speedup == 0.5 and rows(one)[1].alpha == 0 and rows(one)[1].sd == 0
@@ -371,7 +371,7 @@ def test_the_table_has_a_line_an_arm_and_no_empty_column():
 
 def test_csv_has_the_setting_and_the_figures_of_every_arm():
     lines = list(csv.DictReader(io.StringIO(csv_text([M, replace(M, value=3)]))))
-    assert [line["arm"] for line in lines] == [TARGET, DRAFT, GOOGLE] * 2
+    assert [line["variant"] for line in lines] == [TARGET, DRAFT, GOOGLE] * 2
     assert {line["gamma"] for line in lines} == {"4"} and [line["value"] for line in lines] == [""] * 3 + ["3"] * 3
     assert float(lines[2]["speedup"]) == 2 and lines[0]["alpha"] == ""
 
@@ -404,10 +404,10 @@ PARTS = {"prompt": 1.0, "target": 8.0, "draft": 2.0, "rest": 1.0, "rounds": 3.5}
      text_of(version="1"), text_of(c=3), text_of(c=["x"]), text_of(c=[0.0]), text_of(c={}), text_of(rounds=3),
      text_of(check=[]), text_of(v={"target": {"1": []}}), text_of(v={"target": {"1": [-1.0]}}), text_of(v=3),
      text_of(v={"target": {"one": [1.0]}}), text_of(memory={"a": "b"}), text_of(first_token={"a": [None]}),
-     text_of(sweeps={"gamma": [{"arms": {}}]}), text_of(sweeps={"gamma": 3}), text_of(bill={"0": {"target": 1}}),
+     text_of(sweeps={"gamma": [{"variants": {}}]}), text_of(sweeps={"gamma": 3}), text_of(bill={"0": {"target": 1}}),
      text_of(version=2, breakdown={"0": {**PARTS, "rest": "much"}}), text_of(comparison={"setting": 1}),
      text_of(comparison={**asdict(M), "setting": {"gamma": 0}}), text_of(comparison={**asdict(M), "v": {"1": [1.0]}}),
-     text_of(comparison={**asdict(M), "arms": {TARGET: {"gamma": 4, "seconds": [0.0]}}}), "\udcff"],
+     text_of(comparison={**asdict(M), "variants": {TARGET: {"gamma": 4, "seconds": [0.0]}}}), "\udcff"],
 )  # fmt: skip
 def test_a_file_that_is_no_recording_is_left_out_in_one_line(text, tmp_path, capsys):
     (tmp_path / "x.json").write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -558,10 +558,10 @@ def test_bench_prints_the_table_and_writes_three_files(quick, tmp_path, capsys):
     out = tmp_path / "new" / "mine"
     assert cli.main(["bench", "--runs", "2", "--max-new-tokens", "9", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert said.count("\n") == 1 + len(ARMS) + 1 and "Written: " in said
+    assert said.count("\n") == 1 + len(VARIANTS) + 1 and "Written: " in said
     assert sorted(f.name for f in out.parent.iterdir()) == ["mine.csv", "mine.json", "mine.png"]
     m = json.loads((tmp_path / "new" / "mine.json").read_text())["measurements"][0]
-    assert m["runs"] == 2 and m["setting"]["new"] == 9 and set(m["arms"]) == set(ARMS)
+    assert m["runs"] == 2 and m["setting"]["new"] == 9 and set(m["variants"]) == set(VARIANTS)
     assert (out.parent / "mine.png").read_bytes().startswith(b"\x89PNG")
 
 

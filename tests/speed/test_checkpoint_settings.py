@@ -7,7 +7,7 @@ import torch
 from transformers import GenerationConfig
 
 import spec_lib as sl
-from spec_lib.benchmark import ARMS, Setting, assisted, comparison
+from spec_lib.benchmark import VARIANTS, Setting, assisted, comparison
 from spec_lib.benchmark.settings import THEIRS
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.tokenizers import Words
@@ -53,35 +53,35 @@ def pair():
     return sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Words(), prompts={"one": "1 2 3"})
 
 
-def text_of(pair, arm: str, temperature: float) -> list[int]:
-    """The ids that an arm of transformers writes from one seed."""
+def text_of(pair, variant: str, temperature: float) -> list[int]:
+    """The ids that a variant of transformers writes from one seed."""
     written, real = [], pair.target.generate
     pair.target.generate = lambda *a, **o: written.append(real(*a, **o)) or written[-1]
     try:
         torch.manual_seed(5)
         setting = Setting(gamma=3, new=NEW, temperature=temperature)
-        counts = comparison._write(pair, setting, arm, torch.tensor([[1, 2, 3]]), 5)
+        counts = comparison._write(pair, setting, variant, torch.tensor([[1, 2, 3]]), 5)
     finally:
         del pair.target.generate
     assert counts[0] == NEW
     return written[0][0].tolist()
 
 
-@pytest.mark.parametrize("arm", THEIRS)
+@pytest.mark.parametrize("variant", THEIRS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_no_setting_of_either_checkpoint_reaches_the_text(pair, arm, temperature):
-    """A repetition penalty of the target's checkpoint gave transformers' arms another distribution than ours.
+def test_no_setting_of_either_checkpoint_reaches_the_text(pair, variant, temperature):
+    """A repetition penalty of the target's checkpoint gave transformers' variants another distribution than ours.
 
     Right: the text is that of models without settings, which at temperature 0 is plain decoding's, and both models
     have their own settings afterwards.  Siblings: every setting that could change a text, of the target, the draft or
     both.
     """
-    expected = text_of(pair, arm, temperature)
+    expected = text_of(pair, variant, temperature)
     if temperature == 0:
         plain = sl.autoregressive(pair.target, torch.tensor([[1, 2, 3]]), NEW, sampling=sl.Sampling(0))
         assert expected == plain.ids[0].tolist()
     for name, value in SETTINGS.items():
-        both, one = (pair.target, pair.draft), name in SHIPPED and arm == THEIRS[1]
+        both, one = (pair.target, pair.draft), name in SHIPPED and variant == THEIRS[1]
         for models in (both, (pair.target,), (pair.draft,)) if one else (both,):
             before = [m.generation_config for m in (pair.target, pair.draft)]
             for m in models:
@@ -89,7 +89,7 @@ def test_no_setting_of_either_checkpoint_reaches_the_text(pair, arm, temperature
                 setattr(m.generation_config, name, value)
             now = [m.generation_config for m in (pair.target, pair.draft)]
             kept = [config.to_dict() for config in now]
-            assert text_of(pair, arm, temperature) == expected, name
+            assert text_of(pair, variant, temperature) == expected, name
             for m, config, values in zip((pair.target, pair.draft), now, kept, strict=True):
                 assert m.generation_config is config and config.to_dict() == values
             pair.target.generation_config, pair.draft.generation_config = before
@@ -127,5 +127,7 @@ def test_settings_are_put_back_when_transformers_fails(pair, monkeypatch):
 def test_all_arms_at_zero_write_plain_decodings_text_whatever_the_checkpoint_asks(pair):
     pair.target.generation_config.repetition_penalty = 1.5
     measured = comparison.compare(pair, Setting(gamma=3, new=NEW, temperature=0.0), 1)
-    assert set(measured.arms) == set(ARMS) and all(len(arm.seconds) == 1 for arm in measured.arms.values())
-    assert measured.arms["transformers"].passes == NEW
+    assert set(measured.variants) == set(VARIANTS) and all(
+        len(variant.seconds) == 1 for variant in measured.variants.values()
+    )
+    assert measured.variants["transformers"].passes == NEW

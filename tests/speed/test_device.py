@@ -14,7 +14,7 @@ import torch
 
 from spec_lib import __main__ as cli
 from spec_lib import autoregressive, benchmark, device, drafting, verification
-from spec_lib.benchmark import Arm, Measurement, Setting, recording
+from spec_lib.benchmark import Measurement, Setting, Variant, recording
 from spec_lib.device import check, exact, speed
 from spec_lib.device.exact import Finding, moved, rarity, synchronisations, tiny, work
 from spec_lib.device.speed import Timed
@@ -245,12 +245,12 @@ def measured(c: float, v5: float, took: float = 2.0, name: str = "a with b") -> 
     """A measurement with these costs, whose round at gamma 4 takes `took` plain tokens."""
     few = 1.0 if v5 < 2 else v5
     v = {"target": {1: [1.0], 2: [few], 3: [few], 5: [v5], 9: [v5]}, "draft": {1: [c]}}
-    arms = {  # not in the usual order: nothing may be read by its position
-        "speculative, google": Arm(4, [took * 10], 10, 22, 8),
-        "draft alone": Arm(4, [c * 32], 32),
-        "target alone": Arm(4, [32.0], 32),
+    variants = {  # not in the usual order: nothing may be read by its position
+        "speculative, google": Variant(4, [took * 10], 10, 22, 8),
+        "draft alone": Variant(4, [c * 32], 32),
+        "target alone": Variant(4, [32.0], 32),
     }
-    comparison = Measurement(name, Setting(gamma=4, new=32), 1, {1: [1.0], 5: [v5]}, arms)
+    comparison = Measurement(name, Setting(gamma=4, new=32), 1, {1: [1.0], 5: [v5]}, variants)
     memory = {"target weights": 3 * 2**20, "draft weights": 2**20}
     return Timed(name, name.split()[0], 1, v, [c], memory, comparison)
 
@@ -388,7 +388,7 @@ def test_a_gpu_gets_the_real_shapes_in_both_precisions_and_its_peak_is_told(timi
     def note(target, draft, shapes, device, dtype, progress):
         asked.append((target, draft, shapes[target], str(device), dtype))
         found = measured(0.1, 1.2, name=f"{target} with {draft}, random weights, {str(dtype)[6:]}")
-        found.comparison.arms["speculative, google"].peak = 700 * 2**20
+        found.comparison.variants["speculative, google"].peak = 700 * 2**20
         return found
 
     emptied = []

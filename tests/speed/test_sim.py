@@ -470,9 +470,9 @@ def test_bench_counts_the_same_on_the_device(tmp_path):
     for where in ("cpu", "sim"):
         printed = command(*options, str(tmp_path / where), "--device", where)
         assert "not measurable" not in printed  # transformers' own loops run on the device too
-        kept = json.loads((tmp_path / f"{where}.json").read_text("utf-8"))["measurements"][0]["arms"]
-        counts = {arm: {k: v for k, v in found.items() if k != "seconds"} for arm, found in kept.items()}
-        measured[where] = {arm: c for arm, c in counts.items() if "transformers" not in arm}
+        kept = json.loads((tmp_path / f"{where}.json").read_text("utf-8"))["measurements"][0]["variants"]
+        counts = {variant: {k: v for k, v in found.items() if k != "seconds"} for variant, found in kept.items()}
+        measured[where] = {variant: c for variant, c in counts.items() if "transformers" not in variant}
     assert measured["cpu"] == measured["sim"] and len(measured["sim"]) >= 4
 
 

@@ -31,15 +31,15 @@ def test_a_loss_is_predicted_and_shown():
 
     Right: alpha .3, gamma 5, c .5 predicts .408, the table shows it beside the measured .4 and -60 %.
     """
-    arms = {
-        name: benchmark.Arm(5, seconds, passes, a, r)
+    variants = {
+        name: benchmark.Variant(5, seconds, passes, a, r)
         for name, seconds, passes, a, r in (
             ("target alone", [2.0, 2.0], 40, 0, 0),
             ("draft alone", [1.0, 1.0], 40, 0, 0),
             ("speculative, google", [5.0, 5.0], 28, 12, 28),
         )
     }
-    measured = benchmark.Measurement("toy", benchmark.Setting(gamma=5, new=20), 2, {1: [1.0], 6: [1.0]}, arms)
+    measured = benchmark.Measurement("toy", benchmark.Setting(gamma=5, new=20), 2, {1: [1.0], 6: [1.0]}, variants)
     row = benchmark.rows(measured)[2]
     assert row.alpha == pytest.approx(0.3) and row.predicted == pytest.approx(0.4079, abs=5e-5)
     assert row.speedup == pytest.approx(0.4) and row.improvement == pytest.approx(-60)

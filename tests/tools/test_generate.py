@@ -96,9 +96,9 @@ def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, 
     """
     both, _ = told
 
-    def write(pair, setting, arm, ids, seed):
+    def write(pair, setting, variant, ids, seed):
         assert ids.shape[1] == 30  # the prompt that was given, though it has the name of one of the pair's own
-        clock((plain if arm == "target alone" else fast) if seed else 50)
+        clock((plain if variant == "target alone" else fast) if seed else 50)
         return setting.new, 5, 3, 1
 
     monkeypatch.setattr(comparison, "_write", write)

@@ -172,7 +172,7 @@ class Writer:
         asked = min(wanted, self.left - 1)  # the round adds one token itself
         draft = arguments.a_draft(self.session.propose(asked), asked, self.target.vocab)
         self.q, self.cut = draft.q, asked < wanted or draft.cut
-        self.given = draft.tokens.to(self.target.device, torch.int64)
+        self.given = draft.tokens.to(self.target.device, torch.int64, non_blocking=True)
         self.x = self.given.clamp(0, self.target.vocab - 1)  # a wrong one is reported without waiting for the device
         return torch.cat([self.last, self.x])
 
@@ -206,7 +206,7 @@ class Writer:
     def _fetch(self, n, token, p, q, distribution) -> tuple[int, Round]:
         """One transfer brings all that the host needs, the only time that it waits: n as an int, and the round."""
         nan = torch.stack([p.sum(), q.sum(), distribution.sum()]).isnan().long()
-        n = torch.as_tensor(n, device=p.device).view(1)
+        n = n.view(1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
         n, token, *rest = torch.cat([n, token, nan, self.given]).tolist()
         nan, drafted, k = rest[:3], rest[3:], len(rest) - 3
         arguments.a_verdict(n, drafted, nan, self.target.vocab, self.number, self.size)

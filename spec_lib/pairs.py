@@ -173,6 +173,10 @@ def check_choice(target: str | None, draft: str | None) -> None:
     for name in (target, draft):
         if name and Path(name).expanduser().is_dir():
             continue
+        if name and Path(name).expanduser().is_file():
+            raise ValueError(
+                f"{name!r} is a file: name the folder with the model's config.json, tokenizer and weights."
+            )
         try:
             validate_repo_id(name)
         except HFValidationError:
@@ -225,7 +229,14 @@ def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype)
             raise ValueError(f"its weights do not fit its config.json ({unfit[0]} is missing or of another shape)")
         return found.to(device).eval()
 
-    tokenizers = [hub.load(name, AutoTokenizer.from_pretrained, REVISIONS.get(name)) for name in (target, draft)]
+    def tokenizer(source, **options):
+        found = AutoTokenizer.from_pretrained(source, **options)
+        files = [Path(source, file) for file in ("tokenizer.json", *found.vocab_files_names.values())]
+        if Path(source).is_dir() and len(files) > 1 and not any(file.is_file() for file in files):
+            raise ValueError(hub.NO_TOKENIZER)  # it was made without a vocabulary
+        return found
+
+    tokenizers = [hub.load(name, tokenizer, REVISIONS.get(name), tokenizer=True) for name in (target, draft)]
     check_vocabulary(*tokenizers)  # before the weights, which may be gigabytes
     models = [hub.load(name, model, REVISIONS.get(name)) for name in (target, draft)]
     return Pair(*models, *tokenizers, name=f"{target} with {draft}")

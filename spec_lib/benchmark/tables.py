@@ -12,15 +12,8 @@ from ..theory import predict, round_cost
 from .settings import DRAFT, TARGET, Setting
 
 
-class Named:
-    """Fields that can also be read by name, `row["speedup"]`, as the figures do."""
-
-    def __getitem__(self, name: str):
-        return getattr(self, name)
-
-
 @dataclass
-class Arm(Named):
+class Arm:
     """What was counted of one variant.  gamma: what it was measured at.  seconds: of each text.
 
     passes, accepted, rejected: over all texts.  peak: bytes of GPU memory, the most in use at once.  note: why there
@@ -37,7 +30,7 @@ class Arm(Named):
 
 
 @dataclass
-class Measurement(Named):
+class Measurement:
     """What `compare` found at one setting.  v: n -> seconds of each target pass over n tokens, empty where not needed.
 
     value: of the factor, in a sweep.
@@ -64,7 +57,7 @@ class Measurement(Named):
 
 
 @dataclass
-class Row(Named):
+class Row:
     """One arm's figures; None where one has no meaning.
 
     seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over the arm's, which
@@ -139,15 +132,19 @@ def rows(measurement: Measurement) -> list[Row]:
 def table(measurement: Measurement) -> str:
     """The rows as text in columns; columns that hold nothing are left out."""
     found = rows(measurement)
-    used = [name for name in COLUMNS if any(row[name] is not None for row in found)]
+    used = [name for name in COLUMNS if any(getattr(row, name) is not None for row in found)]
     lines = [[name.replace("_", " ") for name in used]]
-    lines += [["" if row[name] is None else COLUMNS[name].format(row[name]) for name in used] for row in found]
+    lines += [[_cell(getattr(row, name), COLUMNS[name]) for name in used] for row in found]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = [name in ("arm", "note") for name in used]
     return "\n".join(
         "  ".join(x.ljust(w) if a else x.rjust(w) for x, w, a in zip(line, widths, left, strict=True)).rstrip()
         for line in lines
     )
+
+
+def _cell(value, look: str) -> str:
+    return "" if value is None else look.format(value)
 
 
 def csv_text(measurements: Sequence[Measurement]) -> str:

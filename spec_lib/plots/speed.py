@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..benchmark import Measurement, Row, rows
 from .glyphs import token_label
 from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
 
@@ -17,63 +18,60 @@ ARM_LOOKS = {  # colour and hatch of each variant; what writes the target's dist
 }
 
 
-def plot_arms(rows: Sequence[dict], title: str, save=None) -> None:
+def plot_arms(rows: Sequence[Row], title: str, save=None) -> None:
     """Tokens per second of each variant, with the standard deviation, the speed-up and a prediction.
 
-    rows: as `benchmark.rows` gives them, {"arm", "tokens_per_second" or None, "seconds", "sd" (both of one text),
-    "speedup" or None, "predicted" or None, "note"}.  save: a path or an open binary file for a PNG; None shows it.
+    rows: as `benchmark.rows` gives them.  save: a path or an open binary file for a PNG; None shows it.
     """
-    base = next((r["tokens_per_second"] for r in rows if r["arm"] == "target alone"), None)
-    most = max([r["tokens_per_second"] or 0 for r in rows if r["arm"] != "draft alone"], default=0) or 1
+    base = next((r.tokens_per_second for r in rows if r.arm == "target alone"), None)
+    most = max([r.tokens_per_second or 0 for r in rows if r.arm != "draft alone"], default=0) or 1
     with figure(8.5, 3.4, suptitle=title, save=save) as axis:
         for y, r in enumerate(rows):
             _draw_arm(axis, y, r, base, most)
-        if any(r["predicted"] for r in rows):
+        if any(r.predicted for r in rows):
             axis.plot([], [], **DIAMOND, color="white", label="predicted")
         if base:
             axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
             axis.legend(**BELOW, ncols=2)
-        axis.set_yticks(range(len(rows)), [r["arm"] for r in rows])
+        axis.set_yticks(range(len(rows)), [r.arm for r in rows])
         axis.invert_yaxis()
         axis.set(xlabel="tokens per second (whisker: standard deviation)", xlim=(0, 2.3 * most))
 
 
-def _draw_arm(axis, y: int, row: dict, base: float | None, most: float) -> None:
+def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
     """One bar with its words; one that is much faster than all others (the draft alone) is cut off."""
-    rate = row["tokens_per_second"]
+    rate = row.tokens_per_second
     if rate is None:
-        axis.annotate(f" {row['note'] or 'nothing measured'}", (0, y), va="center", fontsize=9)
+        axis.annotate(f" {row.note or 'nothing measured'}", (0, y), va="center", fontsize=9)
         return
-    shown, (colour, hatch) = min(rate, 1.5 * most), ARM_LOOKS[row["arm"]]
-    spread = rate * row["sd"] / row["seconds"] if shown == rate else 0  # a bar that is cut off shows no end
+    shown, (colour, hatch) = min(rate, 1.5 * most), ARM_LOOKS[row.arm]
+    spread = rate * row.sd / row.seconds if shown == rate else 0  # a bar that is cut off shows no end
     axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
     words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")
-    words += f", {row['speedup']:.2f} x" if row["speedup"] else ""
-    guess = base * row["predicted"] if base and row["predicted"] else 0
+    words += f", {row.speedup:.2f} x" if row.speedup else ""
+    guess = base * row.predicted if base and row.predicted else 0
     if guess:
         axis.plot(guess, y, **DIAMOND, color="white", ms=7, zorder=3)
     axis.annotate(f"  {words}", (max(shown + spread, guess), y), va="center", fontsize=9)
 
 
-def sweep_points(sweep: Sequence[dict], arm: str = "speculative, google") -> list[dict]:
+def sweep_points(sweep: Sequence[Measurement], arm: str = "speculative, google") -> list[dict]:
     """{"value", "speedup", "error", "predicted", "alpha"} at each value of a sweep (`benchmark.sweep`).
 
-    sweep: one measurement for each value, {"value", "arms": {name: {"seconds": [...], ...}}, ...}.  error: the standard
-    error of the speed-up; values where the variant was not measured are left out.
+    sweep: one measurement for each value.  error: the standard error of the speed-up; values where the variant was not
+    measured are left out.
     """
-    from ..benchmark import rows
-
     found = []
     for m in sweep:
-        row = next((r for r in rows(m) if r["arm"] == arm), None)
-        if row and row["speedup"]:
-            error = row["speedup_sd"] / len(m["arms"][arm]["seconds"]) ** 0.5
-            copied = {k: row[k] for k in ("speedup", "predicted", "alpha")}
-            found.append({"value": m["value"], "error": error, **copied})
+        row = next((r for r in rows(m) if r.arm == arm), None)
+        if row and row.speedup:
+            error = row.speedup_sd / len(m.arms[arm].seconds) ** 0.5
+            copied = {k: getattr(row, k) for k in ("speedup", "predicted", "alpha")}
+            found.append({"value": m.value, "error": error, **copied})
     return found
 
 
-def plot_sweep(sweeps: dict[str, Sequence[dict]], title: str, xlabel: str, save=None) -> None:
+def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str, save=None) -> None:
     """Speed-up against one factor, measured (lines) and predicted (open marks), for each machine by name.
 
     sweeps: the machine's name -> its sweep, as `sweep_points` takes it.  save: as in `plot_arms`.
@@ -108,8 +106,8 @@ def plot_sweep(sweeps: dict[str, Sequence[dict]], title: str, xlabel: str, save=
 def bill_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
     """{gamma: {"target", "draft", "rest", "prompt": milliseconds}} for each of `new` tokens.
 
-    bills: gamma (a number, or text as in a recording) -> {"target", "draft", "rest", "prompt": seconds of the whole
-    text}, as `benchmark.bill` gives them.
+    bills: gamma -> {"target", "draft", "rest", "prompt": seconds of the whole text}, as `benchmark.time_breakdown`
+    gives them.
     """
     parts = ("target", "draft", "rest", "prompt")
     return {int(gamma): {part: 1000 * bill[part] / new for part in parts} for gamma, bill in bills.items()}

@@ -2,7 +2,10 @@
 
 import ast
 import builtins
+import difflib
+import functools
 import sys
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -20,7 +23,12 @@ def sources(file) -> list[str]:
 
 @pytest.mark.parametrize("mine", ["", "  # mine"], ids=["as it stands", "edited"])
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem[:2])
-def test_whatever_a_cell_needs_is_found_in_the_cell_that_made_it(file, mine):
+def test_whatever_a_cell_needs_is_found_in_the_cell_that_made_it(file, mine, monkeypatch):
+    # The same few questions are asked for every name: most of the time went into answering them anew.
+    close = functools.cache(difflib.get_close_matches)
+    once = SimpleNamespace(get_close_matches=lambda word, among, n: close(word, tuple(among), n))
+    monkeypatch.setattr(missing_names, "difflib", once)
+    monkeypatch.setattr(missing_names, "_made", functools.cache(missing_names._made))
     cells, made, asked = sources(file), {}, 0
     for i, source in enumerate(cells):
         read = {n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}

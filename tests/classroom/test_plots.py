@@ -280,7 +280,7 @@ def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_pat
     words = [t.get_text() for t in axis.texts]
     assert "60 tokens/s (bar cut off)" in words[1] and "2.00 x" in words[2] and "not measurable" in words[3]
     drawn = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "D" and len(line.get_xdata())]
-    assert drawn == [pytest.approx(7.5 * rows[2]["predicted"])]
+    assert drawn == [pytest.approx(7.5 * rows[2].predicted)]
     assert len({(b.get_facecolor(), b.get_hatch()) for b in axis.patches}) == 3
     plots.plot_arms(rows, "arms", save=tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and len(shown) == 1

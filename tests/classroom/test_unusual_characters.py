@@ -11,7 +11,6 @@ import subprocess
 import sys
 import unicodedata
 import warnings
-from pathlib import Path
 
 import matplotlib
 import pytest
@@ -19,12 +18,12 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as command
-from spec_lib import plots, widgets
+from spec_lib import benchmark, plots, widgets
 from spec_lib.plots import animation, glyphs, style
 from spec_lib.records import CacheLengths
+from tests.helpers.paths import ROOT
 
 matplotlib.use("Agg")
-ROOT = Path(sl.__file__).parents[1]
 
 WORDS = {
     "Chinese": "\u6f22\u5b57",
@@ -93,12 +92,11 @@ def caches():
 
 
 def a_sweep(word):
-    counts = {"passes": 60, "accepted": 0, "rejected": 0, "gamma": 4}
-    arms = {name: {"seconds": [s, s], **counts} for name, s in (("target alone", 4.0), ("draft alone", 1.0))}
-    arms["speculative, google"] = {"seconds": [2.0, 2.0], **counts, "accepted": 6, "rejected": 3}
-    arms["transformers"] = {"seconds": [], "note": word}
-    setting = {"gamma": 4, "new": 30}
-    return [{"value": word, "pair": "x", "setting": setting, "runs": 2, "v": {"1": [1.0], "5": [1.2]}, "arms": arms}]
+    arms = {name: benchmark.Arm(4, [s, s], 60) for name, s in (("target alone", 4.0), ("draft alone", 1.0))}
+    arms["speculative, google"] = benchmark.Arm(4, [2.0, 2.0], 60, 6, 3)
+    arms["transformers"] = benchmark.Arm(4, note=word)
+    setting = benchmark.Setting(gamma=4, new=30)
+    return [benchmark.Measurement("x", setting, 2, {1: [1.0], 5: [1.2]}, arms, word)]
 
 
 BILL = {0: {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0}}
@@ -113,7 +111,7 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_cost_parts": lambda w: plots.plot_cost_parts([1], {w: [1.0]}, [2.0], w),
     "plot_region": lambda w: plots.plot_region(w, points={w: (0.5, 0.1)}, max_gamma=2),
     "plot_reported": lambda w: plots.plot_reported([(w, 1.0, 1.0, 2.0)], w),
-    "plot_arms": lambda w: plots.plot_arms(sl.benchmark.rows(a_sweep(w)[0]), w),
+    "plot_arms": lambda w: plots.plot_arms(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_bill": lambda w: plots.plot_bill(BILL, 10, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),

@@ -23,6 +23,29 @@ COMMIT, OTHER = "0123456789abcdef0123456789abcdef01234567", "f" * 40
 # What the hub adds to a status, so that its client can say more than the number.
 CODES = {401: "RepoNotFound", 403: "GatedRepo", 404: "RepoNotFound"}
 
+GPT2 = {  # as published, but for the number of layers
+    "activation_function": "gelu_new",
+    "architectures": ["GPT2LMHeadModel"],
+    "attn_pdrop": 0.1,
+    "bos_token_id": 50256,
+    "embd_pdrop": 0.1,
+    "eos_token_id": 50256,
+    "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-05,
+    "model_type": "gpt2",
+    "n_ctx": 1024,
+    "n_layer": 1,
+    "n_positions": 1024,
+    "resid_pdrop": 0.1,
+    "summary_activation": None,
+    "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": True,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "vocab_size": 50257,
+}
+
 
 class Hub:
     def __init__(self, folders: dict[str, Path], port: int = 0):
@@ -146,7 +169,6 @@ def write_models(folder: Path) -> dict[str, Path]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     from tests.helpers.tokenizers import END, byte_bpe, byte_tokens
-    from tests.models.test_pairs import GPT2
 
     merges = [("t", "h"), ("th", "e"), ("\u0120", "the")]
     tokens = [*byte_tokens(), *(a + b for a, b in merges)]

@@ -88,3 +88,18 @@ class Words:
 
     def decode(self, ids, **_):
         return " ".join(str(int(i)) for i in torch.as_tensor(ids).flatten())
+
+
+class Numbers:
+    """A tokenizer whose tokens are numbers; 30 is a special token, which is not shown."""
+
+    bos_token_id, eos_token_id = None, 30
+
+    def __len__(self):
+        return 31
+
+    def __call__(self, text, **_):
+        return {"input_ids": [int(x) for x in text.split()]}
+
+    def decode(self, ids, **_):
+        return "".join(f" {i}" for i in ids if i != 30)

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 import spec_lib as sl
+from spec_lib import speculative
 from spec_lib.devices import one_thread
 from spec_lib.pairs import TINY_DRAFTS
+from tests.helpers.models import prompt, tiny_gpt2
 
 IDS = torch.tensor([[5, 3, 8, 1]])
 
@@ -101,3 +104,31 @@ def test_asked_twice_it_is_one_class_and_its_name_stays(embedded):
     kind = type(model)
     one_thread(model)
     assert type(model) is kind is type(embedded["target"]) and kind.__name__ == "GPT2LMHeadModel"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="sends itself a signal")
+def test_after_an_interrupt_torch_has_its_threads_back():
+    model = tiny_gpt2(0, layers=2)
+    one_thread(model)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for layer in (model.transformer.h[0], model.lm_head):
+            hook = layer.register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                speculative(model, model, prompt(5), 20)
+            hook.remove()
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_copy_of_a_model_on_one_thread_is_itself():
+    model = tiny_gpt2(0)
+    one_thread(model)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.lm_head.weight.zero_()
+        assert twin(input_ids=prompt(3)).logits.abs().max() == 0
+        assert model(input_ids=prompt(3)).logits.abs().max() > 0
+    assert type(model).__name__ == "GPT2LMHeadModel"

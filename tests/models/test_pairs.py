@@ -15,6 +15,7 @@ import spec_lib.pairs as pairs
 from spec_lib import Pair, check_vocabulary, load_pair, setup_line
 from spec_lib.devices import one_thread
 from spec_lib.pairs import CLASSROOM_PAIR, REVISIONS, TINY, check_choice
+from tests.helpers.hub import GPT2
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.paths import ROOT
 from tests.helpers.tokenizers import END, byte_bpe, byte_tokens, tokenizer_of
@@ -323,30 +324,6 @@ def test_a_folder_without_a_model_is_one_sentence(folders, tmp_path):
         assert str(error.value).startswith(f"Could not load {draft}: ")
         assert "\n" not in str(error.value)
         assert 'load_pair("tiny")' in str(error.value)
-
-
-GPT2 = {  # as published, but for the number of layers
-    "activation_function": "gelu_new",
-    "architectures": ["GPT2LMHeadModel"],
-    "attn_pdrop": 0.1,
-    "bos_token_id": 50256,
-    "embd_pdrop": 0.1,
-    "eos_token_id": 50256,
-    "initializer_range": 0.02,
-    "layer_norm_epsilon": 1e-05,
-    "model_type": "gpt2",
-    "n_ctx": 1024,
-    "n_layer": 1,
-    "n_positions": 1024,
-    "resid_pdrop": 0.1,
-    "summary_activation": None,
-    "summary_first_dropout": 0.1,
-    "summary_proj_to_labels": True,
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
-    "vocab_size": 50257,
-}
 
 
 def hub_folder(home: Path, name: str, config: dict, prefix: str) -> None:

@@ -102,7 +102,7 @@ def slow(model, clock, seconds):
     return Slow()
 
 
-def test_pass_seconds_takes_the_counts_in_turn_behind_the_same_context(models, clock):
+def test_pass_seconds_takes_the_counts_in_turn_after_the_same_context(models, clock):
     model = slow(models[0], clock, lambda n: 10 + n)
     assert timing.pass_seconds(model, (1, 5), context=8, runs=3) == {1: [11.0] * 3, 5: [15.0] * 3}
     assert model.calls == [(8, 8)] + [(1, 9), (5, 13), (5, 13), (1, 9)] * 2  # one turn warms up
@@ -354,7 +354,6 @@ def test_rows_derive_every_figure():
     assert fast.alpha == pytest.approx(2 / 3) and fast.tokens_per_pass == 2.5
     assert fast.predicted == pytest.approx(sl.walltime_improvement(2 / 3, 4, 0.125, lambda n: 1.2))
     assert fast.predicted_from_pass == pytest.approx(2.5 / (4 * 0.125 + 1.2))
-    assert fast["speedup"] == fast.speedup and M["arms"][GOOGLE]["passes"] == 24  # by name, as the figures read
 
 
 def test_rows_without_a_baseline_or_a_draft_leave_out_what_needs_them():

@@ -186,17 +186,12 @@ def test_on_a_gpu_google_waits_once_a_round():
 # --- what is fed to the models ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return tiny_gpt2(0, layers=2), tiny_gpt2(1)
-
-
 @pytest.mark.parametrize("length", [1, 2, 12])
 @pytest.mark.parametrize("rule", ["google", "deepmind"])
-def test_the_prompt_is_fed_once_and_then_one_target_pass_a_round(pair, length, rule):
+def test_the_prompt_is_fed_once_and_then_one_target_pass_a_round(models, length, rule):
     gamma, ids = 3, torch.arange(length)[None]
-    with positions(*pair) as (target, draft):
-        rounds, seen = speculative_rounds(*pair, ids, 30, gamma=gamma, rule=rule, generator=0), [0, 0]
+    with positions(*models) as (target, draft):
+        rounds, seen = speculative_rounds(*models, ids, 30, gamma=gamma, rule=rule, generator=0), [0, 0]
         previous = None
         for i, done in enumerate(rounds):
             k = len(done.drafted)
@@ -215,16 +210,16 @@ def test_the_prompt_is_fed_once_and_then_one_target_pass_a_round(pair, length, r
             previous = done
 
 
-def test_the_plain_loop_feeds_the_prompt_once_and_then_one_token_a_pass(pair):
-    with positions(pair[0]) as (target,):
-        autoregressive(pair[0], torch.arange(9)[None], 12, generator=0)
+def test_the_plain_loop_feeds_the_prompt_once_and_then_one_token_a_pass(models):
+    with positions(models[0]) as (target,):
+        autoregressive(models[0], torch.arange(9)[None], 12, generator=0)
     assert target == [9] + [1] * 11
 
 
 @pytest.mark.parametrize("trace", [False, True])
-def test_cache_lengths_and_what_tracing_costs(pair, trace):
-    with positions(*pair) as (target, draft):
-        g = speculative(*pair, torch.arange(6)[None], 24, gamma=3, generator=5, trace=trace)
+def test_cache_lengths_and_what_tracing_costs(models, trace):
+    with positions(*models) as (target, draft):
+        g = speculative(*models, torch.arange(6)[None], 24, gamma=3, generator=5, trace=trace)
     assert sum(target) == 5 + sum(len(r.drafted) + 1 for r in g.rounds)  # tracing asks the target for nothing
     size = 6
     for r in g.rounds:
@@ -233,13 +228,13 @@ def test_cache_lengths_and_what_tracing_costs(pair, trace):
         else:
             assert r.target_cache is r.draft_cache is None
         size += len(r.tokens)
-    plain = speculative(*pair, torch.arange(6)[None], 24, gamma=3, generator=5)
+    plain = speculative(*models, torch.arange(6)[None], 24, gamma=3, generator=5)
     assert plain.tokens.tolist() == g.tokens.tolist()  # looking does not change what is seen
 
 
-def test_a_refused_call_and_an_abandoned_one_do_no_further_work(pair):
-    with positions(*pair) as (target, draft):
-        rounds = speculative_rounds(*pair, torch.arange(6)[None], 24, generator=0)
+def test_a_refused_call_and_an_abandoned_one_do_no_further_work(models):
+    with positions(*models) as (target, draft):
+        rounds = speculative_rounds(*models, torch.arange(6)[None], 24, generator=0)
         assert target == draft == []  # nothing before the first `next`
         next(rounds)
         before = len(target), len(draft)

@@ -59,22 +59,34 @@ def run(*arguments, **environment):
     )
 
 
-def test_verbose_colours_tokens_lists_rejections_and_sums_up():
-    done = run("generate", "Once upon a time", "-v", "--seed", "1", "--max-new-tokens", "40", FORCE_COLOR="1")
-    assert done.returncode == 0 and done.stderr == ""
-    assert "\x1b[4;32m" in done.stdout and "\x1b[1;35m" in done.stdout
-    rejected = len(re.findall(r"^round \d+, position \d+: rejected \S+, wrote \S+$", done.stdout, re.M))
-    accepted, counted = map(int, re.search(r"\((\d+) accepted, (\d+) rejected\)", done.stdout).groups())
+WRITE = ("generate", "Once upon a time", "--seed", "1", "--max-new-tokens", "40")
+
+
+@pytest.fixture(scope="module")
+def coloured() -> subprocess.CompletedProcess:
+    """Each process costs seconds, so that one text is written in colour for both tests."""
+    return run(*WRITE, "-v", FORCE_COLOR="1")
+
+
+def bare(text: str) -> str:
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+def test_verbose_colours_tokens_lists_rejections_and_sums_up(coloured):
+    assert coloured.returncode == 0 and coloured.stderr == ""
+    assert "\x1b[4;32m" in coloured.stdout and "\x1b[1;35m" in coloured.stdout
+    rejected = len(re.findall(r"^round \d+, position \d+: rejected \S+, wrote \S+$", coloured.stdout, re.M))
+    accepted, counted = map(int, re.search(r"\((\d+) accepted, (\d+) rejected\)", coloured.stdout).groups())
     assert rejected == counted > 0 and accepted > 0
-    plain = run("generate", "Once upon a time", "--seed", "1", "--max-new-tokens", "40")
+    plain = run(*WRITE)
     assert plain.stdout.startswith("Once upon a time") and "\x1b" not in plain.stdout
-    coloured = re.sub(r"\x1b\[[\d;]*m", "", done.stdout)
-    assert coloured.startswith(plain.stdout.rstrip("\n"))
+    assert bare(coloured.stdout).startswith(plain.stdout.rstrip("\n"))
 
 
-def test_the_same_seed_gives_the_same_text_and_no_colour_is_respected():
-    a, b = (run("generate", "The king", "--seed", "7", "--max-new-tokens", "20", "-v", NO_COLOR="1") for _ in range(2))
-    assert a.stdout == b.stdout and "\x1b" not in a.stdout
+def test_the_same_seed_gives_the_same_text_and_no_colour_is_respected(coloured):
+    again = run(*WRITE, "-v", NO_COLOR="1")
+    legend = re.sub(r"^(\w+) \((?:underlined|bold|italic)\):", r"\1:", bare(coloured.stdout), flags=re.M)
+    assert again.stdout == legend and "\x1b" not in again.stdout
 
 
 def test_a_terminal_that_lacks_a_character_still_shows_the_rest():

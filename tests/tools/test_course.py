@@ -897,14 +897,14 @@ def test_a_notebook_of_ones_own_start_copes_too(tmp_path, variables):
 
 
 def test_the_set_up_cells_line_chooses_the_folder(monkeypatch):
-    from spec_lib import pairs
+    from spec_lib import classroom
 
     called = []
-    monkeypatch.setattr(pairs, "choose_folder", lambda: called.append(1))
-    monkeypatch.setattr(pairs, "explain_missing_names", lambda: None)
+    monkeypatch.setattr(classroom, "choose_folder", lambda: called.append(1))
+    monkeypatch.setattr(classroom, "explain_missing_names", lambda: None)
     import torch
 
-    pairs.setup_line(SimpleNamespace(device=torch.device("cpu"), name="a pair"))
+    classroom.setup_line(SimpleNamespace(device=torch.device("cpu"), name="a pair"))
     assert called == [1]
 
 

@@ -8,23 +8,12 @@ from spec_lib import Pair, Sampling, benchmark, options
 from spec_lib import __main__ as cli
 from spec_lib.benchmark import comparison, timing
 from tests.helpers.models import plain_greedy
+from tests.helpers.tokenizers import Numbers
 
 
 @pytest.fixture
 def told(pair, monkeypatch):
     """The command line with a pair of models of digits; what the loops are told is noted."""
-
-    class Digits:
-        eos_token_id, bos_token_id = 30, None
-
-        def __len__(self):
-            return 31
-
-        def __call__(self, text, **_):
-            return {"input_ids": [int(x) for x in text.split()]}
-
-        def decode(self, ids, **_):
-            return "".join(f" {i}" for i in ids if i != 30)
 
     heard = []
 
@@ -40,7 +29,7 @@ def told(pair, monkeypatch):
         monkeypatch.setattr(sl, name, note(name, getattr(sl, name)))
         if hasattr(comparison, name):
             monkeypatch.setattr(comparison, name, note(name, getattr(comparison, name)))
-    both = Pair(*pair, Digits(), prompts={"one": "1 2 3"})
+    both = Pair(*pair, Numbers(), prompts={"one": "1 2 3"})
     monkeypatch.setattr(sl, "load_pair", lambda *a, **k: both)
     return both, heard
 

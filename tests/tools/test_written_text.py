@@ -7,23 +7,9 @@ import spec_lib as sl
 from spec_lib import __main__ as cli
 from spec_lib import plots
 from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Numbers
 
 PROMPT, NEW = "1 2 3", 12
-
-
-class Numbers:
-    """A tokenizer whose tokens are numbers; 30 is a special token, which is not shown."""
-
-    bos_token_id, eos_token_id = None, 30
-
-    def __len__(self):
-        return 31
-
-    def __call__(self, text, **_):
-        return {"input_ids": [int(x) for x in text.split()]}
-
-    def decode(self, ids, **_):
-        return "".join(f" {i}" for i in ids if i != 30)
 
 
 @pytest.fixture

@@ -364,15 +364,19 @@ def target_distribution(
 
 
 class Emptied:
-    """A scored model without `fresh`, so that the loop empties its cache instead of making a new one."""
+    """A model without `fresh`, so that the loop empties its cache instead of making a new one.
+
+    It has what the page of protocols asks of a model, and no other ability.
+    """
 
     def __init__(self, model: sl.CachedModel):
-        self._model = model
+        self.model, self.feed, self.rollback = model, model.feed, model.rollback
+        self.vocab, self.device, self.max_length = model.vocab, model.device, model.max_length
 
-    def __getattr__(self, name: str):
-        if name in ("fresh", "_model"):
-            raise AttributeError(name)
-        return getattr(self._model, name)
+    @property
+    def length(self) -> int:
+        """Tokens read and not rolled back."""
+        return self.model.length
 
 
 def loop_distribution(

@@ -42,7 +42,7 @@ def a_text(
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= target.vocab:
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {target.vocab}")
-    if isinstance(target, protocols.Padded) and not masked and int(ids[0, 0]) == target.padding:
+    if not masked and int(ids[0, 0]) == getattr(target, "padding", None):
         raise ValueError(
             f"the prompt begins with the padding token {target.padding}: pass its attention_mask, or take it off"
         )
@@ -53,16 +53,16 @@ def a_text(
             f"{ids.shape[1]} prompt tokens and {new} new ones need {longest} positions and the target has "
             f"{target.max_length}: shorten the prompt{f' or ask for at most {most} new tokens' if most > 0 else ''}."
         )
-    if isinstance(target, protocols.Selective):
+    if hasattr(target, "refuse_text"):
         target.refuse_text(ids.shape[1], longest)
     return ids.to(target.device), new, _ends(eos_token_id, target.vocab)
 
 
 def can_work(target: protocols.Model, drafter: protocols.Drafter, longest: int) -> None:
     """Both can do what speculation asks of them in a text of which the target reads `longest` tokens."""
-    if isinstance(target, protocols.Selective):
+    if hasattr(target, "refuse_rollback"):
         target.refuse_rollback(longest)
-    if isinstance(drafter, protocols.SelectiveDrafter):
+    if hasattr(drafter, "refuse"):
         drafter.refuse(target, longest)
 
 

@@ -137,7 +137,7 @@ def _check_fed(model: CachedModel | TableModel, ids: torch.Tensor) -> None:
 
 def as_model(model: torch.nn.Module | protocols.Model, role: str = "target") -> protocols.Model:
     """A transformers model with a new cache; a `Model` renewed (`fresh()`) or emptied.  ValueError for others."""
-    if isinstance(model, protocols.Renewable):
+    if hasattr(model, "fresh"):
         return model.fresh()
     if hasattr(model, "feed") and hasattr(model, "rollback"):
         model.rollback(0)

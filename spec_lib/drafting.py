@@ -40,7 +40,7 @@ class ModelDrafter:
         ours, theirs = (torch.device(m.device) for m in (model, target))
         if (ours.type, ours.index or 0) != (theirs.type, theirs.index or 0):
             raise ValueError(f"the target is on {target.device} and the draft on {model.device}: move one")
-        if isinstance(model, protocols.Selective):
+        if hasattr(model, "refuse_rollback"):
             model.refuse_rollback(longest)
 
 
@@ -95,7 +95,7 @@ class ModelSession:
         """The draft's distribution (vocab,) after its own last token, for tracing only: fed, read, and rolled back."""
         if not len(self.drafted) or len(self.text) + len(self.drafted) > self.most:
             return None
-        length, counts = self.model.length, isinstance(self.model, protocols.Counting)
+        length, counts = self.model.length, hasattr(self.model, "fed")
         fed = self.model.fed if counts else 0
         q = self._distribution(self._feed(self.drafted[-1:]))
         self.model.rollback(length)

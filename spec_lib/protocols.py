@@ -7,13 +7,14 @@ at nothing else.  Tensors are on the target's device; positions count the text's
 A **distribution** over the next token is a tensor (vocab,) of probabilities that sum to 1: the target's is `p`, the
 draft's `q`.  A model returns logits; `Sampling.probabilities` turns them into a distribution.
 
-Abilities that a plug may have or not are protocols of their own, at the end of the page.
+Abilities that a plug may have or not are protocols of their own, at the end of the page.  The loops look for them by
+name (`hasattr`), so that a wrapper that passes its attributes on has those of what is inside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 
@@ -107,7 +108,6 @@ class Randomness(Protocol):
 # --- abilities that a plug may have or not ----------------------------------------------------------------------------
 
 
-@runtime_checkable
 class Renewable(Protocol):
     """A model that several texts may share.  Without this ability it is emptied for each text."""
 
@@ -116,9 +116,11 @@ class Renewable(Protocol):
         ...
 
 
-@runtime_checkable
 class Selective(Protocol):
-    """A model that cannot write every text, or not always roll back: it says so in a ValueError of one sentence."""
+    """A model that cannot write every text, or not always roll back: it says so in a ValueError of one sentence.
+
+    Either method may be there without the other.
+    """
 
     def refuse_text(self, size: int, longest: int) -> None:
         """As a target: it cannot write a text that grows from `size` tokens to `longest`."""
@@ -129,21 +131,18 @@ class Selective(Protocol):
         ...
 
 
-@runtime_checkable
 class Padded(Protocol):
     """A model with a token that is no text.  A prompt that begins with it is refused unless its mask hides it."""
 
     padding: int | None
 
 
-@runtime_checkable
 class Counting(Protocol):
     """A model that counts the positions fed to it, rolled back or not: the work done."""
 
     fed: int
 
 
-@runtime_checkable
 class SelectiveDrafter(Protocol):
     """A drafter that cannot work for every text or every target."""
 
@@ -152,14 +151,12 @@ class SelectiveDrafter(Protocol):
         ...
 
 
-@runtime_checkable
 class Measured(Protocol):
     """A session that can say how many tokens its cache holds (None: it has none); for traces."""
 
     length: int | None
 
 
-@runtime_checkable
 class Foresighted(Protocol):
     """A session that can tell its q one position after its own draft; for traces of the overlap there."""
 

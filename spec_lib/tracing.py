@@ -29,7 +29,7 @@ class Tracer:
         filled = self._lengths()
         if "overlap" in self.parts:
             k, session = len(q), self.session
-            ahead = session.look_ahead() if isinstance(session, protocols.Foresighted) else None
+            ahead = session.look_ahead() if hasattr(session, "look_ahead") else None
             beyond = p.new_full((1,), math.nan) if ahead is None else torch.minimum(p[k], ahead).sum().view(1)
             done.overlap = torch.cat([torch.minimum(p[:k], q).sum(-1), beyond]).cpu()
         if "distributions" in self.parts:
@@ -41,4 +41,4 @@ class Tracer:
     def _lengths(self) -> tuple[int | None, int | None]:
         if "caches" not in self.parts:
             return None, None
-        return self.target.length, self.session.length if isinstance(self.session, protocols.Measured) else None
+        return self.target.length, getattr(self.session, "length", None)

@@ -189,7 +189,7 @@ class Recorder:
 @pytest.mark.parametrize("kind", ["gpt2", "table"])
 def test_the_search_reaches(kind, seen):
     """Without such cases the properties below would say little."""
-    any_will_do = settings(max_examples=1000, phases=[Phase.generate])  # and not the smallest
+    any_will_do = settings(max_examples=5000, phases=[Phase.generate])  # and not the smallest
     find(cases(), lambda case: case.kind == kind and seen(case.run()), settings=any_will_do)
 
 

@@ -17,14 +17,14 @@ def _name_tokens(axis, tokens: Sequence[str], slanted: bool = False) -> None:
     axis.set_xticks(range(len(labels)), labels, **({"rotation": 30, "ha": "right"} if slanted else {}))
 
 
-def plot_distributions(laws: dict[str, Sequence[float]], labels: Sequence[str], title: str) -> None:
+def plot_distributions(distributions: dict[str, Sequence[float]], labels: Sequence[str], title: str) -> None:
     """Bars of several distributions over the same few tokens, side by side.
 
-    laws: name -> the probability of each token.  labels: the tokens' texts, as many.
+    distributions: name -> the probability of each token.  labels: the tokens' texts, as many.
     """
     with figure(9, 3.4, title=title) as axis:
         for i, ((name, values), (x, width)) in enumerate(
-            zip(laws.items(), beside_each_other(len(labels), len(laws)), strict=True)
+            zip(distributions.items(), beside_each_other(len(labels), len(distributions)), strict=True)
         ):
             look = {"color": SHADES[i % len(SHADES)], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
             axis.bar(x, [float(v) for v in values], width, label=name, **look)

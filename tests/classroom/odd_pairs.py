@@ -64,6 +64,7 @@ def same_context(folder: Path, context: int) -> tuple[str, str]:
 PAIRS = {  # name: folder -> (target, draft)
     "512": lambda folder: same_context(folder, 512),
     "256": lambda folder: same_context(folder, 256),
+    "128": lambda folder: same_context(folder, 128),
     "short draft": lambda folder: (llama(folder, 1, 2048), llama(folder, 2, 128)),
     "own": lambda folder: (llama(folder, 1, spread=0.1),) * 2,
     "almost own": lambda folder: (llama(folder, 1, spread=0.1), llama(folder, 1, spread=0.1, noise=1e-5)),

@@ -172,11 +172,20 @@ def test_00_draws_something_where_all_tokens_are_unlikely():
     assert len(figures.drawn[0][1][0]) == 6
 
 
-def test_03_is_within_no_error_at_all_of_a_certain_outcome():
+def test_03_is_within_no_error_at_all_of_a_certain_outcome(monkeypatch):
     counter = torch.eye(12, dtype=torch.float64).roll(1, 1)  # 0, 1, 2, ...: no other token is possible
-    pair = pair_of(sl.TableModel(counter), sl.TableModel(counter))
+    model = sl.TableModel(counter)
+    monkeypatch.setattr(sl, "CachedModel", lambda model: model)  # a table is asked for its context in the same way
+    pair = pair_of(model, model)
     said = run("03", "half as many accepted", {"pair": pair, "sl": sl, "torch": torch, "ids": pair.encode("")})
-    assert "predicted 1.00, measured 1.00\nwithin 4 standard errors: True" in said
+    assert "predicted 1.00, measured 1.00\nwithin 4 standard errors: True" in said and "instead" not in said
+
+
+@pytest.mark.parametrize("context", [128, 256])
+def test_03_the_text_fits_the_target(context):
+    pair = contexts(context, 64)
+    said = run("03", "half as many accepted", {"pair": pair, "sl": sl, "torch": torch, "ids": pair.encode("")})
+    assert ("118 new tokens instead of 150" in said) == (context < 160)
 
 
 def test_04_without_a_rejection():
@@ -288,6 +297,16 @@ def test_06_sessions_that_forget_too_little_fit_a_short_draft():
     assert "128 positions" in said
     for words in ("def emitted", "everything accepted:", "def die"):
         run("06", words, space)
+
+
+def test_06_a_draft_that_is_certain_draws_from_its_own_distribution(monkeypatch):
+    counter = torch.eye(12, dtype=torch.float64).roll(1, 1)  # 0, 1, 2, ...: no other token is possible
+    monkeypatch.setattr(sl, "CachedModel", lambda model: model.fresh())
+    pair = pair_of(sl.TableModel(counter), sl.TableModel(counter))
+    space = {"sl": sl, "torch": torch, "pair": pair, "ids": pair.encode(""), "ModelSession": sl.drafting.ModelSession}
+    run("06", "class KeepsOne", space)
+    space |= {"room": 1000, "sessions": {"right": sl.drafting.ModelSession}}
+    assert "guesses are draws from q: True, always the likeliest would show: False" in run("06", "def emitted", space)
 
 
 @pytest.mark.parametrize(("sizes", "read"), [((512, 512), 500), ((256, 256), 252), ((2048, 128), 124)], ids=str)

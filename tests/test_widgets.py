@@ -21,10 +21,10 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def made():
-    laws = torch.rand(2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 2
-    laws /= laws.sum(-1, keepdim=True)
+    rows = torch.rand(2, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 2
+    rows /= rows.sum(-1, keepdim=True)
     ids = torch.tensor([[1, 2, 3]])
-    g = sl.speculative(sl.TableModel(laws[0]), sl.TableModel(laws[1]), ids, 40, gamma=3, generator=1, trace=True)
+    g = sl.speculative(sl.TableModel(rows[0]), sl.TableModel(rows[1]), ids, 40, gamma=3, generator=1, trace=True)
     assert {r.origin for r in g.rounds} >= {"bonus", "resampled"}
     return ids, g
 
@@ -132,8 +132,8 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(made):
     ids, g = made
     with pytest.raises(ValueError, match="no rounds"):
         widgets.step_through(Letters(), ids, sl.Generation(g.tokens, g.ids))
-    laws = torch.full((4, 4), 0.25)
-    blind = sl.speculative(sl.TableModel(laws), sl.TableModel(laws), ids, 5)
+    rows = torch.full((4, 4), 0.25)
+    blind = sl.speculative(sl.TableModel(rows), sl.TableModel(rows), ids, 5)
     with pytest.raises(ValueError, match="trace=True"):
         widgets.step_through(Letters(), ids, blind)
 

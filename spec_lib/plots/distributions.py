@@ -36,18 +36,18 @@ def plot_distributions(distributions: dict[str, Sequence[float]], labels: Sequen
 def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[float]]:
     """The areas of the stacked overlap of target p and draft q, one number for each token.
 
-    {"kept": min(p, q), accepted; "redrawn": (p - q)+, the residual; "refused": (q - p)+, rejected}: token by token,
-    kept + redrawn is p and kept + refused is q.
+    {"accepted": min(p, q), "residual": (p - q)+, "rejected": (q - p)+}: token by token, accepted + residual is p and
+    accepted + rejected is q.
     """
     a, b = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (p, q))
-    parts = {"kept": torch.minimum(a, b), "redrawn": (a - b).clamp(min=0), "refused": (b - a).clamp(min=0)}
+    parts = {"accepted": torch.minimum(a, b), "residual": (a - b).clamp(min=0), "rejected": (b - a).clamp(min=0)}
     return {name: values.tolist() for name, values in parts.items()}
 
 
 OVERLAP_LOOKS = {  # colour, hatch and name of each area; what is rejected is an empty, crossed box
-    "kept": (PALETTE["accepted"], "", "accepted: min(p, q)"),
-    "redrawn": (PALETTE["resampled"], "///", "residual: p - q where p is larger"),
-    "refused": ("none", "xxx", "rejected: q - p where q is larger"),
+    "accepted": (PALETTE["accepted"], "", "accepted: min(p, q)"),
+    "residual": (PALETTE["resampled"], "///", "residual: p - q where p is larger"),
+    "rejected": ("none", "xxx", "rejected: q - p where q is larger"),
 }
 
 
@@ -58,11 +58,11 @@ def plot_overlap(p: Sequence[float], q: Sequence[float], labels: Sequence[str], 
         bottom = [0.0] * len(labels)
         for name, values in parts.items():
             colour, hatch, label = OVERLAP_LOOKS[name]
-            edge = PALETTE["rejected"] if name == "refused" else "white"
+            edge = PALETTE["rejected"] if name == "rejected" else "white"
             total = f"{label} ({sum(values):.2f})"
             axis.bar(x, values, 0.7, bottom=bottom, color=colour, hatch=hatch, edgecolor=edge, label=total)
             bottom = [a + b for a, b in zip(bottom, values, strict=True)]
-        heights = [a + b for a, b in zip(parts["kept"], parts["redrawn"], strict=True)]
+        heights = [a + b for a, b in zip(parts["accepted"], parts["residual"], strict=True)]
         axis.hlines(heights, [i - 0.42 for i in x], [i + 0.42 for i in x], "black", lw=2)
         axis.plot([], [], "k-", lw=2, label="p, the target's distribution")
         _name_tokens(axis, labels)

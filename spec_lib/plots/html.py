@@ -55,9 +55,9 @@ def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
     em = LONGEST / max(max(map(float, p)), max(map(float, q)), 1e-9)
     stripes = f"repeating-linear-gradient(45deg,{PALETTE['resampled']} 0 4px,#fff 4px 6px)"
     looks = {
-        "kept": ("accepted", f"background:{PALETTE['accepted']}"),
-        "redrawn": ("residual", f"background:{stripes}"),
-        "refused": ("rejected", DASHED),
+        "accepted": ("accepted", f"background:{PALETTE['accepted']}"),
+        "residual": ("residual", f"background:{stripes}"),
+        "rejected": ("rejected", DASHED),
     }
     rows = []
     for i, label in enumerate(labels):

@@ -8,7 +8,7 @@ from ..benchmark import Measurement, Row, rows
 from .glyphs import token_label
 from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
 
-ARM_LOOKS = {  # colour and hatch of each variant; what writes the target's distribution has the target's colour
+VARIANT_LOOKS = {  # colour and hatch of each variant; what writes the target's distribution has the target's colour
     "target alone": (PALETTE["target"], ""),
     "draft alone": (PALETTE["draft"], "xx"),
     "speculative, google": (PALETTE["target"], "//"),
@@ -44,7 +44,7 @@ def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
     if rate is None:
         axis.annotate(f" {row.note or 'nothing measured'}", (0, y), va="center", fontsize=9)
         return
-    shown, (colour, hatch) = min(rate, 1.5 * most), ARM_LOOKS[row.variant]
+    shown, (colour, hatch) = min(rate, 1.5 * most), VARIANT_LOOKS[row.variant]
     spread = rate * row.sd / row.seconds if shown == rate else 0  # a bar that is cut off shows no end
     axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
     words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")

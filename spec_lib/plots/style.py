@@ -35,7 +35,7 @@ CSS = {
 ANSI = {"prompt": "2", "accepted": "4;32", "resampled": "1;35", "bonus": "3;36", "plain": "0"}
 MEANING = {
     "accepted": "draft token that the target accepted",
-    "resampled": "the target's replacement for a rejected draft token",
+    "resampled": "resampled by the target after a rejected draft token",
     "bonus": "the target's extra token after a whole accepted draft",
     "plain": "the target alone",
 }
@@ -60,9 +60,10 @@ def figure(width: float, height: float, title: str | None = None, suptitle: str 
     """A figure of this size in inches, in the course's style: `with figure(8, 3.4, title="...") as axis: ...`.
 
     title: above the axis (the first, if there are several).  suptitle: above the whole figure, which is wider where a
-    legend stands beside the axis.  grid: what `Figure.subplots` takes (nrows, height_ratios, ...).  At
-    the end the figure is shown, or written as PNG where `save`, a path or an open binary file, is given, and closed.
-    Whatever its fonts cannot draw is spelled out first (`glyphs.make_legible`).
+    legend stands beside the axis.  grid: what `Figure.subplots` takes (nrows, height_ratios, ...).
+
+    At the end, whatever the fonts cannot draw is written out (`glyphs.make_legible`), the figure is shown, or written
+    as PNG where `save`, a path or an open binary file, is given, and closed.
     """
     import matplotlib.pyplot as plt
 

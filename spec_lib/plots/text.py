@@ -35,7 +35,7 @@ def pieces(pair, ids: torch.Tensor, emitted: Iterable[tuple[int, str]]) -> Itera
         held.append(name)
         text = pair.decode(known)
         # The beginning of a character decodes to U+FFFD, one in all or one a byte, and so may, as long as its bytes
-        # last, a whole character before it: what stands at the end waits.  After nine tokens it is no character.
+        # last, a whole character before it: what is at the end waits.  After nine tokens it is no character.
         whole = max(len(text.rstrip(BAD)), len(text) - 3 if len(held) > 8 else 0)
         if whole > shown:
             good = whole - len(text[shown:whole].lstrip(BAD))

@@ -71,9 +71,9 @@ def test_the_region_shows_each_draft_and_what_loses(shown):
     plots.plot_region("nothing loses but alpha = 0", max_gamma=2, c_max=0.1)  # and a small map is drawn, too
 
 
-def test_the_places_have_their_values_and_errors(shown):
+def test_the_positions_have_their_values_and_errors(shown):
     reach, stands = [(1.0, 0.0), (0.7, 0.02)], [(0.7, 0.01), (0.6, 0.05)]
-    plots.plot_positions(reach, stands, 0.7, "places")
+    plots.plot_positions(reach, stands, 0.7, "positions")
     axis = shown[0].axes[0]
     assert heights(axis) == [1.0, 0.7]
     marks = next(line for line in axis.lines if line.get_marker() == "o")

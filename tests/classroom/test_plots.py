@@ -97,7 +97,7 @@ def test_html_shows_every_token_once_escaped_and_readable_without_colour():
     )
 
 
-def test_nothing_behind_eos_is_shown():
+def test_nothing_after_eos_is_shown():
     r = a_round([97, 0, 99], 2, None, None)
     assert plots.origins([r]) == ["accepted", "accepted"]
     assert r.tokens == [97, 0]
@@ -126,7 +126,7 @@ def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
     plots.plot_rounds(Bytes(), ROUNDS, "rounds")
     labels = [t.get_text() for t in seen[-1].axes[0].texts]
     assert labels[:4] == ["a  A", "b  A", "c  A", "d  B"] and labels[-1] == "$  P" and "<  R" in labels
-    plots.plot_distributions({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "laws")
+    plots.plot_distributions({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "distributions")
     assert sorted(round(b.get_height(), 3) for b in seen[-1].axes[0].patches) == [0.1, 0.5, 0.5, 0.9]
     plots.plot_lines([1, 2], {"one": [1, 2], "two": [3, 4]}, "t", "x", "y")
     assert [list(line.get_ydata()) for line in seen[-1].axes[0].lines] == [[1, 2], [3, 4]]
@@ -145,13 +145,13 @@ def test_the_palette_differs_in_lightness_or_letter():
 P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
 
 
-def test_overlap_parts_add_up_to_both_laws():
+def test_overlap_parts_add_up_to_both_distributions():
     parts = plots.overlap_parts(P, Q)
-    assert sum(parts["kept"]) == pytest.approx(0.7)
+    assert sum(parts["accepted"]) == pytest.approx(0.7)
     for x in range(3):
-        assert parts["kept"][x] + parts["redrawn"][x] == pytest.approx(P[x])
-        assert parts["kept"][x] + parts["refused"][x] == pytest.approx(Q[x])
-        assert parts["redrawn"][x] == 0 or parts["refused"][x] == 0
+        assert parts["accepted"][x] + parts["residual"][x] == pytest.approx(P[x])
+        assert parts["accepted"][x] + parts["rejected"][x] == pytest.approx(Q[x])
+        assert parts["residual"][x] == 0 or parts["rejected"][x] == 0
 
 
 def test_the_overlap_figure_stacks_its_parts(shown):
@@ -162,14 +162,14 @@ def test_the_overlap_figure_stacks_its_parts(shown):
     assert len({b.get_hatch() for b in bars}) == 3  # told apart without colour
 
 
-def test_acceptance_positions_count_only_what_was_judged():
-    # 3 of 3; 1 of 3, the second fell; nothing drafted; an accepted token ended the text
+def test_acceptance_positions_count_only_what_was_tested():
+    # 3 of 3; 1 of 3, the second rejected; nothing drafted; an accepted token ended the text
     rounds = [*ROUNDS, a_round([97, 0, 99], 2, None, None)]
     assert plots.acceptance_positions(rounds) == [(3, 3), (3, 2), (1, 1)]
     assert plots.acceptance_positions([]) == []
 
 
-def test_text_positions_put_a_rejection_where_its_replacement_stands():
+def test_text_positions_put_a_rejection_where_its_position_was_resampled():
     found = plots.text_positions(ROUNDS)
     assert found == [
         (0, "accepted"),
@@ -198,8 +198,8 @@ def test_the_noise_band_is_two_standard_errors_and_stays_a_probability():
     assert plots.noise_band([0.999], 10)[0][1] == 1.0
 
 
-def test_the_empirical_figure_draws_frequencies_law_and_band(shown):
-    plots.plot_empirical({"right": P, "wrong": Q}, P, 400, ["a", "b", "c"], "law")
+def test_the_empirical_figure_draws_frequencies_target_and_band(shown):
+    plots.plot_empirical({"right": P, "wrong": Q}, P, 400, ["a", "b", "c"], "empirical")
     axis = shown[0].axes[0]
     assert heights(axis) == P + Q
     assert len(axis.collections) == 6  # a band and a line a token
@@ -215,7 +215,7 @@ def test_statistic_bins_hold_every_value_once_and_share_their_edges():
     assert plots.statistic_bins({"flat": [0.0, 0.0]})[1]["flat"][0] == 1
 
 
-def test_the_statistics_figure_draws_both_hills_and_the_threshold(shown):
+def test_the_statistics_figure_draws_both_histograms_and_the_threshold(shown):
     values = {"right": [0.5, 1.0, 3.0, 1.0], "wrong": [3.0, 4.0, 2.5, 0.5]}
     plots.plot_statistics(values, 2.0, "test")
     axis = shown[0].axes[0]
@@ -309,7 +309,7 @@ def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
 # --- the picture that moves -------------------------------------------------------------------------------------
 
 
-def test_animation_frames_show_guesses_verdicts_and_the_targets_own_token():
+def test_animation_frames_show_proposals_verdicts_and_the_targets_own_token():
     frames = plots.animation_frames(Bytes(), ROUNDS)
     assert [f["boxes"] for f in frames] == [
         [("a", "draft"), ("b", "draft"), ("c", "draft")],
@@ -340,8 +340,8 @@ BILLS = {
 }
 
 
-def test_the_bill_is_drawn_in_milliseconds_a_token(shown):
-    plots.plot_time_breakdown(BILLS, 10, "bill")
+def test_the_time_breakdown_is_drawn_in_milliseconds_a_token(shown):
+    plots.plot_time_breakdown(BILLS, 10, "time breakdown")
     axis = shown[0].axes[0]
     widths = [round(b.get_width()) for b in axis.patches]
     assert widths == [800, 200, 0, 100, 100, 50, 100, 150]  # target, draft, rest, prompt: plain, then gamma 4

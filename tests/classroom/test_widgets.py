@@ -115,8 +115,8 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(made):
     ids, g = made
     with pytest.raises(ValueError, match="no rounds"):
         widgets.step_through(Letters(), ids, sl.Generation(g.tokens, g.ids))
-    laws = torch.full((4, 4), 0.25)
-    blind = sl.speculative(sl.TableModel(laws), sl.TableModel(laws), ids, 5)
+    rows = torch.full((4, 4), 0.25)
+    blind = sl.speculative(sl.TableModel(rows), sl.TableModel(rows), ids, 5)
     with pytest.raises(ValueError, match="trace=True"):
         widgets.step_through(Letters(), ids, blind)
 

@@ -1,11 +1,15 @@
 """Speculative sampling, small enough to read: the module that the course's notebooks derive piece by piece."""
 
-from . import benchmark, checks, plots, widgets
+from . import benchmark, checks, plots, protocols, widgets
 from .cache import CachedModel, TableModel
-from .decoding import Generation, Round, Summary, autoregressive, speculative, speculative_rounds, summarize
-from .drafting import Draft, ModelDrafter
-from .pairs import Pair, check_vocabulary, load_pair, setup_line
-from .sampling import Sampling, Source, draw, probabilities
+from .classroom import setup_line
+from .decoding import autoregressive, speculative, speculative_rounds
+from .drafting import ModelDrafter
+from .modes import evaluating
+from .pairs import Pair, check_vocabulary, load_pair
+from .protocols import Draft
+from .records import Generation, Round, Summary, summarize
+from .sampling import Randomness, Sampling, draw, probabilities
 from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
 from .verification import residual, verify_deepmind, verify_google
 
@@ -16,8 +20,8 @@ __all__ = [
     "ModelDrafter",
     "Pair",
     "Round",
+    "Randomness",
     "Sampling",
-    "Source",
     "Summary",
     "TableModel",
     "autoregressive",
@@ -26,11 +30,13 @@ __all__ = [
     "checks",
     "check_vocabulary",
     "draw",
+    "evaluating",
     "expected_tokens",
     "load_pair",
     "operations_factor",
     "plots",
     "probabilities",
+    "protocols",
     "residual",
     "setup_line",
     "speculative",

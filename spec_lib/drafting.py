@@ -1,111 +1,136 @@
-"""What proposes tokens.  Here: a smaller model.  (n-grams and early exit come in notebook 10.)
-
-A drafter has `start(ids, sampling, source)`, which gives a session for one text: `propose(k)` returns at most k
-tokens with the laws they came from, `accept(n, token)` says what became of them.  All state lives in the session.
-"""
+"""A smaller model as drafter: what notebook 06 derives.  `protocols` says what any drafter has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import torch
 
-from .cache import as_scored
-from .sampling import Sampling, Source
-
-
-@dataclass
-class Draft:
-    """Proposed tokens (k,) int64, and the laws q (k, vocab) from which they were drawn (None: certain, one-hot)."""
-
-    tokens: torch.Tensor
-    q: torch.Tensor | None
-    parents: torch.Tensor | None = None  # for trees (notebook 11)
+from . import protocols
+from .arguments import described
+from .cache import as_model
+from .protocols import Draft
+from .sampling import Sampling
 
 
 class ModelDrafter:
-    """A causal language model as drafter.
+    """A causal language model as drafter.  model: a transformers model, or a `Model` of `protocols`.
 
-    model: a transformers model or a scored model.  vocab: the target's width; wider logits are cut to it *before*
-    the softmax (so that q sums to 1 and no token is drawn that the target does not have), narrower ones padded.
+    Its logits are fitted to the target's width: wider ones are cut *before* the softmax (so that q sums to 1 and no
+    token is drawn that the target does not have), narrower ones padded.
     """
 
-    def __init__(self, model, vocab: int | None = None):
-        self.model, self.vocab = model, vocab
+    def __init__(self, model: torch.nn.Module | protocols.Model):
+        self.model = model
 
-    def start(self, ids: torch.Tensor, sampling: Sampling, source: Source) -> ModelSession:
+    def start(
+        self, ids: torch.Tensor, sampling: Sampling, randomness: protocols.Randomness, target: protocols.Model
+    ) -> ModelSession:
         """A session on the text ids (length,), int64 on the model's device."""
-        return ModelSession(as_scored(self.model), ids, sampling, source, self.vocab)
+        return ModelSession(as_model(self.model, "draft"), ids, sampling, randomness, target.vocab)
+
+    def refuse(self, target: protocols.Model, longest: int) -> None:
+        """Raise ValueError for a draft on another device, one that cannot be rolled back, or the target's own."""
+        model = as_model(self.model, "draft")
+        if model is target:
+            raise ValueError(
+                "target and draft are one model with one cache: give it a fresh() that returns it with nothing fed, or "
+                "pass two objects."
+            )
+        ours, theirs = (torch.device(m.device) for m in (model, target))
+        if (ours.type, ours.index or 0) != (theirs.type, theirs.index or 0):
+            raise ValueError(f"the target is on {target.device} and the draft on {model.device}: move one")
+        if hasattr(model, "refuse_rollback"):
+            model.refuse_rollback(longest)
 
 
 class ModelSession:
-    """One text and the draft model's cache of it.
+    """One text, and the draft model's cache of it.
 
-    The cache always holds a beginning of the text; `pending` is the rest, at least its last token.  After a full
-    acceptance the draft's last token was never fed to the draft itself: two tokens are pending.  Notebook 06.
+    The invariant of notebook 06: the cache holds a beginning of the text, so that `text[model.length:]` is what the
+    model still has to read.  That is the text's last token; after a full acceptance the last drafted one too, since
+    the model never read it.
     """
 
-    def __init__(self, model, ids: torch.Tensor, sampling: Sampling, source: Source, vocab: int | None = None):
-        self.model, self.sampling, self.source = model, sampling, source
-        self.vocab = vocab or model.vocab
-        self.size = len(ids)  # of the text
-        self.pending, self.drafted = ids, ids[:0]
-        self.most = model.max_length if model.max_length is not None else float("inf")
-        if 1 < self.size <= self.most:
+    def __init__(
+        self,
+        model: protocols.Model,
+        ids: torch.Tensor,
+        sampling: Sampling,
+        randomness: protocols.Randomness,
+        vocab: int,
+    ):
+        self.model, self.sampling, self.randomness, self.vocab = model, sampling, randomness, vocab
+        self.text, self.drafted, self.none = ids, ids[:0], ids[:0]
+        self.most = math.inf if model.max_length is None else model.max_length
+        if 1 < len(ids) <= self.most:
             self._feed(ids[:-1])
-            self.pending = ids[-1:]
+
+    @property
+    def length(self) -> int:
+        """Tokens in the draft's cache."""
+        return self.model.length
+
+    def unread(self) -> torch.Tensor:
+        """The end of the text that the model has not read: (1,) or (2,)."""
+        return self.text[self.model.length :]
+
+    def propose(self, k: int) -> Draft:
+        """At most k tokens, fewer where the draft's context ends, none where it is full."""
+        room = max(0, min(k, self.most - len(self.text) + 1))  # the last drafted token is not fed: no position for it
+        unread, tokens, distributions = self.unread(), [self.none], []
+        for i in range(int(room)):
+            distributions.append(self._distribution(self._feed(unread)))
+            unread = self.randomness.draw(distributions[-1], len(self.text) + i)
+            tokens.append(unread)
+        self.drafted = torch.cat(tokens)
+        return Draft(self.drafted, torch.stack(distributions) if distributions else None, cut=room < k)
+
+    def accept(self, n: int, token: torch.Tensor, tokens: list[int]) -> None:
+        """The first n drafted tokens are accepted and the target added `token` (1,): forget the others."""
+        self.model.rollback(min(self.model.length, len(self.text) + n))
+        self.text = torch.cat([self.text, self.drafted[:n], token])
+
+    def look_ahead(self) -> torch.Tensor | None:
+        """The draft's distribution (vocab,) after its own last token, for tracing only: fed, read, and rolled back."""
+        if not len(self.drafted) or len(self.text) + len(self.drafted) > self.most:
+            return None
+        length, counts = self.model.length, hasattr(self.model, "fed")
+        fed = self.model.fed if counts else 0
+        q = self._distribution(self._feed(self.drafted[-1:]))
+        self.model.rollback(length)
+        if counts:
+            self.model.fed = fed  # not work that the algorithm does
+        return q
 
     def _feed(self, ids: torch.Tensor) -> torch.Tensor:
         # A padded target may emit an id that the draft has no row for; any stand-in keeps the output exact.
         logits = self.model.feed(ids if self.vocab <= self.model.vocab else ids.clamp(max=self.model.vocab - 1), 1)
         return logits[-1]
 
-    def _law(self, logits: torch.Tensor) -> torch.Tensor:  # (vocab,)
-        q = self.sampling.probabilities(logits[: self.vocab])
-        return torch.nn.functional.pad(q, (0, self.vocab - q.shape[0])) if q.shape[0] < self.vocab else q
-
-    def propose(self, k: int) -> Draft:
-        """At most k tokens, fewer where the draft's context ends, none where it is full."""
-        k = int(min(k, self.most - self.size + 1))  # the last drafted token is not fed: it needs no position
-        if k <= 0:
-            self.drafted = self.pending[:0]
-            return Draft(self.drafted, None)
-        tokens, laws, fed = [], [], self.pending
-        for i in range(k):
-            laws.append(self._law(self._feed(fed)))
-            fed = self.source.draw(laws[-1], self.size + i)
-            tokens.append(fed)
-        self.drafted = torch.cat(tokens)
-        return Draft(self.drafted, torch.stack(laws))
-
-    def accept(self, n: int, token: torch.Tensor) -> None:
-        """The first n drafted tokens stay and the target added `token` (1,): forget the others."""
-        k = len(self.drafted)
-        if k:
-            fed = self.size + min(n, k - 1)  # what the cache holds of the new text
-            self.model.rollback(fed)
-            self.pending = torch.cat([self.drafted[n - 1 :], token]) if n == k else token
-        else:
-            self.pending = torch.cat([self.pending, token])
-        self.size += n + 1
-
-    def look_ahead(self) -> torch.Tensor | None:
-        """The draft's law (vocab,) behind its own last token, for tracing only: fed, read, and rolled back."""
-        if not len(self.drafted) or self.size + len(self.drafted) > self.most:
-            return None
-        length, fed = self.model.length, self.model.fed
-        law = self._law(self._feed(self.drafted[-1:]))
-        self.model.rollback(length)
-        self.model.fed = fed  # not work that the algorithm does
-        return law
+    def _distribution(self, logits: torch.Tensor) -> torch.Tensor:  # (vocab,)
+        surplus = logits.shape[0] - self.vocab
+        if surplus > 0:  # before the softmax
+            return self.sampling.probabilities(logits[: self.vocab])
+        q = self.sampling.probabilities(logits)
+        return torch.nn.functional.pad(q, (0, -surplus)) if surplus else q
 
 
-def as_drafter(draft, vocab: int):
-    """A drafter as it is; a model as a `ModelDrafter` fitted to the target's width."""
-    if type(draft) is ModelDrafter and draft.vocab is None:  # a subclass keeps its own ways
-        return ModelDrafter(draft.model, vocab)
+def as_drafter(draft: torch.nn.Module | protocols.Model | protocols.Drafter) -> protocols.Drafter:
+    """A drafter as it is; a model as a `ModelDrafter`.  ValueError for anything else."""
     if hasattr(draft, "start"):
         return draft
     if not (isinstance(draft, torch.nn.Module) or hasattr(draft, "feed")):
-        raise ValueError(f"draft must be a transformers model, a scored model or a drafter, got {draft!r}")
-    return ModelDrafter(draft, vocab)
+        hint = ": pass its .draft" if hasattr(draft, "draft") else ""
+        raise ValueError(
+            f"draft must be a transformers model, a model with feed and rollback, or a drafter with start, got "
+            f"{described(draft)}{hint}"
+        )
+    return ModelDrafter(draft)
+
+
+def as_wide_as(p: torch.Tensor, q: torch.Tensor | None, drafted: torch.Tensor) -> torch.Tensor:
+    """A draft's q in the width of p: (k, vocab of p), one-hot where the drafter was certain, zeros where p is wider."""
+    if q is None:
+        return torch.nn.functional.one_hot(drafted, p.shape[1]).to(p.dtype)
+    return torch.nn.functional.pad(q, (0, p.shape[1] - q.shape[1])).to(p.dtype) if q.shape[1] < p.shape[1] else q

@@ -7,33 +7,40 @@ from collections.abc import Callable
 from pathlib import Path
 
 OFFER = 'the embedded pair needs no network (load_pair("tiny") or SPEC_PAIR=tiny)'
+NO_TOKENIZER = "Couldn't instantiate the backend tokenizer"  # how transformers' sentence about it begins
 # Kinds of errors, by the names of their classes: some are of libraries that differ between versions.
 MEMORY = {"OutOfMemoryError", "MemoryError"}
 NETWORK = {"TransportError"}  # of httpx: no connection, no answer in time, an answer that breaks off
-DAMAGED = {"SafetensorError", "JSONDecodeError", "UnicodeDecodeError", "UnpicklingError"}
+DAMAGED = {"SafetensorError", "JSONDecodeError", "UnicodeDecodeError", "UnpicklingError", "EOFError"}
 
 
-def load(name: str, loader: Callable, revision: str | None = None):
+def load(name: str, loader: Callable, revision: str | None = None, tokenizer: bool = False):
     """loader(hub id or folder, **options), with the options of transformers' `from_pretrained`.
+
+    tokenizer: that is what it loads, not a model.
 
     A hub that fails is not asked again and again, and what was downloaded before then loads without it.  A damaged
     file in the cache is downloaded anew, once.  Raises OSError in one sentence, which says what to do.
     """
     folder, unheard, options = Path(name).expanduser(), None, {}
-    if not folder.is_dir():
+    if folder.is_dir():
+        lacking = missing(folder)
+        if lacking:
+            raise OSError(f"Could not load {name}: {lacking}; {OFFER}.")
+    else:
         unheard = ask(name, revision)
         options = {"revision": revision, "local_files_only": unheard is not None}
     try:
         return _once(loader, name if options else folder, options)
     except Exception as error:  # of many libraries, each with kinds of its own
-        reason = why(error, name) or unheard or first_sentence(error)
+        reason = why(error, name, tokenizer) or unheard or first_sentence(error)
         again = bool(options) and unheard is None and bool(_kinds(error) & DAMAGED)
     # From here on `error` is gone, and the half-loaded model that its traceback held: its memory is free for the next.
     if again:  # the hub's client takes what is in its cache for good, so the same file would fail for ever
         try:
             return _once(loader, name, {**options, "force_download": True})
         except Exception as error:
-            reason = why(error, name) or first_sentence(error)
+            reason = why(error, name, tokenizer) or first_sentence(error)
     raise OSError(f"Could not load {name}: {reason}; {OFFER}.")
 
 
@@ -57,7 +64,24 @@ def ask(name: str, revision: str | None) -> str | None:
     return None
 
 
-def why(error: BaseException, name: str) -> str | None:
+def missing(folder: Path) -> str | None:
+    """What a folder lacks to be a model of transformers, and what to do; None where it has a config.json."""
+    inside = sorted(folder.iterdir())
+    names, models = [path.name for path in inside], [path.name for path in inside if (path / "config.json").is_file()]
+    if "config.json" in names:
+        return None
+    if not names:
+        return "the folder is empty: name the one that save_pretrained wrote"
+    if models:
+        return f"it has no config.json, but {models[0]} in it has one: name that folder"
+    if "adapter_config.json" in names:
+        return "it holds an adapter, which is no model by itself: merge it into its base model and save that one"
+    if any(name.endswith(".gguf") for name in names):
+        return "it holds a GGUF file, which is for other programs: download the model in transformers' own format"
+    return "it has no config.json: name the folder that save_pretrained wrote"
+
+
+def why(error: BaseException, name: str, tokenizer: bool = False) -> str | None:
     """What went wrong and what to do, where that is known."""
     from huggingface_hub import constants
 
@@ -82,6 +106,22 @@ def why(error: BaseException, name: str) -> str | None:
         return f"the hub is out of order ({status}): try again in some minutes"
     if kinds & NETWORK:
         return f"{constants.ENDPOINT} does not answer or breaks off: check the network and HTTPS_PROXY, and try again"
+    said = " ".join(str(e) for e in _chain(error))
+    if "Unrecognized model in" in said or "does not recognize this architecture" in said:
+        return (
+            "its config.json names no kind of model that this transformers knows: update transformers, or choose "
+            "another model"
+        )
+    if "no file named" in said and not tokenizer:
+        return "it has no weights (model.safetensors): copy them into it, or save the model anew"
+    if tokenizer and Path(name).expanduser().is_dir():
+        wrong = (
+            "it has no tokenizer" if NO_TOKENIZER in said else f"its tokenizer cannot be read ({first_sentence(error)})"
+        )
+        return (
+            f"{wrong}: copy tokenizer.json and its like from the model it was trained with, or write them with "
+            "tokenizer.save_pretrained"
+        )
     if kinds & DAMAGED:
         return (
             f"a file of it is damaged ({first_sentence(error)}): try again with the network on, or copy the folder anew"

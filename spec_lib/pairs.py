@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import warnings
@@ -12,13 +11,13 @@ from pathlib import Path
 import torch
 
 from . import hub
-from .cache import check_causal
-from .notebook import explain_missing_names
+from .architectures import check_causal, device_of
+from .devices import find_device, one_thread
 from .numbers import as_int
 
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
-CLASS_PAIR = ("openai-community/gpt2-large", "distilbert/distilgpt2")
+CLASSROOM_PAIR = ("openai-community/gpt2-large", "distilbert/distilgpt2")
 # The commits of the hub on which the course was written; other models load at their newest.
 REVISIONS = {
     "openai-community/gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
@@ -69,7 +68,8 @@ class Pair:
 
     @property
     def device(self) -> torch.device:
-        return self.target.device
+        """Where the target reads."""
+        return device_of(self.target)
 
     def encode(self, text: str) -> torch.Tensor:
         """Token ids (1, length) int64 on the target's device.  An empty text becomes the tokenizer's start token;
@@ -148,7 +148,7 @@ def load_pair(
                 raise ValueError(f'SPEC_PAIR must be "tiny", "tiny,DRAFT" or "TARGET,DRAFT", got {choice!r}.')
         else:
             return _default_pair(device, dtype)
-    check_choice(target, draft)
+    refuse_choice(target, draft)
     given = torch.float32 if dtype is None else dtype
     dtype = getattr(torch, given, None) if isinstance(given, str) else given
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -158,27 +158,7 @@ def load_pair(
     return _hub_pair(target, draft, find_device(device or ("cuda" if torch.cuda.is_available() else "cpu")), dtype)
 
 
-def find_device(name: str | torch.device) -> torch.device:
-    """The device, if this machine has it."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"there is no device {name!r}: use cuda, mps or cpu.") from None
-    if (
-        device.type == "cuda"
-        and (device.index or 0) >= max(1, torch.cuda.device_count())
-        or (device.type != "cpu" and not available(device.type))
-    ):
-        raise ValueError(f"this machine has no {device}: leave the device out, or use cpu.")
-    return device
-
-
-def available(kind: str) -> bool:
-    module = getattr(torch, kind, None)  # "meta" and others have none
-    return module is not None and hasattr(module, "is_available") and module.is_available()
-
-
-def check_choice(target: str | None, draft: str | None) -> None:
+def refuse_choice(target: str | None, draft: str | None) -> None:
     """Raise ValueError for names that cannot be a pair, before anything is downloaded or loaded."""
     if target is None:
         raise ValueError(f"a draft ({draft}) needs a target: name both, or neither.")
@@ -193,6 +173,10 @@ def check_choice(target: str | None, draft: str | None) -> None:
     for name in (target, draft):
         if name and Path(name).expanduser().is_dir():
             continue
+        if name and Path(name).expanduser().is_file():
+            raise ValueError(
+                f"{name!r} is a file: name the folder with the model's config.json, tokenizer and weights."
+            )
         try:
             validate_repo_id(name)
         except HFValidationError:
@@ -202,7 +186,7 @@ def check_choice(target: str | None, draft: str | None) -> None:
 def _default_pair(device, dtype) -> Pair:
     if torch.cuda.is_available():
         try:
-            return load_pair(*CLASS_PAIR, device=device, dtype=dtype)
+            return load_pair(*CLASSROOM_PAIR, device=device, dtype=dtype)
         except OSError as error:
             print(f"{error} Using the embedded pair instead.")
     else:
@@ -215,12 +199,12 @@ def _tiny_pair(draft: str, device: torch.device, dtype: torch.dtype) -> Pair:
 
     folder = TINY / "target"
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    models = [_quietly(TINY / name).to(device=device, dtype=dtype).eval() for name in ("target", draft)]
+    models = [load_gpt2(TINY / name).to(device=device, dtype=dtype).eval() for name in ("target", draft)]
     return Pair(*models, tokenizer, name=f"tiny (embedded), draft {draft}", prompts=dict(TINY_PROMPTS))
 
 
-def _quietly(folder: Path) -> torch.nn.Module:
-    """A GPT-2 from a folder, without the progress bars that `from_pretrained` writes to stderr."""
+def load_gpt2(folder: Path) -> torch.nn.Module:
+    """A GPT-2 on one thread from a folder, without the progress bars that `from_pretrained` writes to stderr."""
     from safetensors.torch import load_file
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -231,30 +215,6 @@ def _quietly(folder: Path) -> torch.nn.Module:
     model.load_state_dict({**weights, "lm_head.weight": weights["transformer.wte.weight"]})
     one_thread(model)
     return model
-
-
-def one_thread(model: torch.nn.Module) -> None:
-    """Run this model's calls on the CPU with one thread, whatever the learner has set, and put that back.
-
-    Its matrices are so small that a second thread saves little, and when another process holds that thread's core,
-    the first waits for it at every operation: calls have been seen to take a hundred times as long.
-    """
-    kind = type(model)
-
-    class Alone(kind):  # a class, so that a copy of the model keeps to it; hooks would not run after Ctrl-C
-        @functools.wraps(kind.forward)
-        def forward(self, *args, **kwargs):
-            threads = torch.get_num_threads()
-            if threads == 1 or self.device.type != "cpu":
-                return super().forward(*args, **kwargs)
-            torch.set_num_threads(1)
-            try:
-                return super().forward(*args, **kwargs)
-            finally:
-                torch.set_num_threads(threads)
-
-    Alone.__name__ = Alone.__qualname__ = kind.__name__
-    model.__class__ = Alone
 
 
 def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype) -> Pair:
@@ -269,17 +229,14 @@ def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype)
             raise ValueError(f"its weights do not fit its config.json ({unfit[0]} is missing or of another shape)")
         return found.to(device).eval()
 
-    tokenizers = [hub.load(name, AutoTokenizer.from_pretrained, REVISIONS.get(name)) for name in (target, draft)]
+    def tokenizer(source, **options):
+        found = AutoTokenizer.from_pretrained(source, **options)
+        files = [Path(source, file) for file in ("tokenizer.json", *found.vocab_files_names.values())]
+        if Path(source).is_dir() and len(files) > 1 and not any(file.is_file() for file in files):
+            raise ValueError(hub.NO_TOKENIZER)  # it was made without a vocabulary
+        return found
+
+    tokenizers = [hub.load(name, tokenizer, REVISIONS.get(name), tokenizer=True) for name in (target, draft)]
     check_vocabulary(*tokenizers)  # before the weights, which may be gigabytes
     models = [hub.load(name, model, REVISIONS.get(name)) for name in (target, draft)]
     return Pair(*models, *tokenizers, name=f"{target} with {draft}")
-
-
-def setup_line(pair: Pair) -> str:
-    """The one line that a notebook's set-up cell prints.  From then on a missing name says which cell makes it."""
-    import transformers
-
-    explain_missing_names()
-
-    where = torch.cuda.get_device_name(pair.device) if pair.device.type == "cuda" else str(pair.device)
-    return f"{where} | torch {torch.__version__} | transformers {transformers.__version__} | {pair.name}"

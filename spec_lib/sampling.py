@@ -19,7 +19,7 @@ from .numbers import as_int
 class Sampling:
     """How a next token is chosen; applied in this order: temperature, top-k, top-p.
 
-    temperature: 0 takes the likeliest token (greedy); 1 leaves the model's law as it is; must be finite and >= 0.
+    temperature: 0 takes the likeliest token (greedy); 1 leaves the model's distribution as it is; finite and >= 0.
     top_k: keep the k likeliest tokens; None or 0 keeps all.
     top_p: keep the smallest set of likeliest tokens whose mass reaches top_p, in (0, 1]; None keeps all.
     Raises ValueError for anything else.
@@ -44,10 +44,10 @@ class Sampling:
 
 
 def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """The law from which `sampling` draws the next token.
+    """The distribution from which `sampling` draws the next token.
 
     logits: (..., vocab), any floating dtype.  Returns (..., vocab), float32 (float64 stays float64), rows summing
-    to 1, exactly 0 where sampling cannot go.  A row with a NaN logit comes out with a NaN, never as a law.
+    to 1, exactly 0 where sampling cannot go.  A row with a NaN logit comes out with a NaN, never as a distribution.
     Notebook 01.
     """
     x = logits if logits.dtype == torch.float64 else logits.float()  # 16 bit is too coarse for ratios
@@ -73,25 +73,25 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 
 
 def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """One token from the law p by its inverse cumulative distribution: the first x with u < p_0 + ... + p_x.
+    """One token from the distribution p by inverting its cumulative sum: the first x with u < p_0 + ... + p_x.
 
     p: (vocab,) floating; u: 0-d uniform in [0, 1).  Returns (1,) int64 on p's device.
 
     A token of probability 0 is never drawn, nor does u ever lie past the last token: u is at most 1 - 2^-24, and
-    u * total rounds below total.  A law with NaNs gives some token; the loops report those by name.
-    `torch.multinomial` would take several times as long, and on a GPU turns a NaN into a failed device.
+    u * total rounds below total.  A distribution with NaNs gives some token; the loops report those by name.
+    `torch.multinomial` would take several times as long, and on a GPU a NaN makes it fail for good.
     Notebook 01.
     """
     total = p.cumsum(-1)
-    if p.is_cpu:  # it adds one after the other: where p is 0 the sum stands still, and no stretch begins there
+    if p.is_cpu:  # it adds one after the other: where p is 0 the sum does not grow, so no token is found there
         return torch.searchsorted(total, u.to(p.dtype) * total[-1:], right=True).clamp_(max=p.shape[-1] - 1)
     # A GPU adds in parallel, so that a sum may pass its predecessor's by rounding although p is 0: hence the mask.
     total.masked_fill_(p == 0, 0)
     return (total > u.to(p.dtype) * total.max()).int().argmax(-1, keepdim=True)  # argmax takes the first of equals
 
 
-class Source:
-    """The randomness of one generation: a stream of uniforms, the same on every device.
+class Randomness:
+    """The random numbers of one generation: a stream of uniforms, the same on every device.
 
     generator: a torch.Generator, an int seed (the global random state then stays untouched), or None for torch's
     global generator.  Uniforms are drawn in blocks on the generator's device and moved once a block.
@@ -108,7 +108,7 @@ class Source:
         self.block, self.used = torch.empty(0), 0
 
     def uniforms(self, k: int, position: int | torch.Tensor) -> torch.Tensor:
-        """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored by this source."""
+        """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored here."""
         if self.used + k > len(self.block):
             where = self.generator.device if self.generator is not None else "cpu"
             fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
@@ -117,12 +117,12 @@ class Source:
         return self.block[self.used - k : self.used]
 
     def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
-        """One token from the law p (vocab,), for this position of the text: (1,) int64."""
+        """One token from the distribution p (vocab,), for this position of the text: (1,) int64."""
         return draw(p, self.uniforms(1, position)[0])
 
 
-def as_source(generator, device) -> Source:
-    """`generator` itself where it already draws tokens and uniforms, else a `Source` around it."""
+def as_randomness(generator, device: torch.device | str) -> Randomness:
+    """`generator` itself where it already has `draw` and `uniforms`, else a `Randomness` around it."""
     if hasattr(generator, "draw") and hasattr(generator, "uniforms"):
         return generator
-    return Source(generator, device)
+    return Randomness(generator, device)

@@ -7,7 +7,7 @@ c: time of one draft pass over time of one target pass.  All functions raise Val
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 def expected_tokens(alpha: float, gamma: int) -> float:
@@ -25,6 +25,19 @@ def walltime_improvement(alpha: float, gamma: int, c: float, score_cost: Callabl
     _check(alpha, gamma, c)
     cost = score_cost(gamma + 1) if score_cost is not None and gamma else 1.0
     return expected_tokens(alpha, gamma) / (gamma * c + cost)
+
+
+def round_cost(gamma: int, c: float, v: Mapping[int, float]) -> float:
+    """Time of a round over that of a target pass over one token: gamma c + v(gamma + 1) / v(1).
+
+    v: n -> measured time of a target pass over n tokens, in any unit; it needs 1 and gamma + 1.
+    """
+    return gamma * c + v[gamma + 1] / v[1]
+
+
+def predict(alpha: float, gamma: int, c: float, v: Mapping[int, float]) -> float:
+    """Speed-up from costs that were measured: `walltime_improvement` with v as in `round_cost`.  Theorem 3.8."""
+    return walltime_improvement(alpha, gamma, c, lambda n: v[n] / v[1])
 
 
 def best_gamma(alpha: float, c: float, score_cost: Callable[[int], float] | None = None, max_gamma: int = 16) -> int:

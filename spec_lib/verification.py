@@ -1,4 +1,4 @@
-"""Which drafted tokens stay, and from which law the next one comes.
+"""Which drafted tokens are accepted, and from which distribution the next one comes.
 
 Pure functions of p (target), q (draft), the drafted tokens and the uniforms: the two papers' rules.  Chen et al.
 (2302.01318) write q for the target and p for the draft; here, as in Leviathan et al. (2211.17192), p is the target.
@@ -11,7 +11,7 @@ import torch
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """What p has and q lacks, as a law: norm(max(0, p - q)).
+    """The residual distribution: what p has beyond q, norm(max(0, p - q)).
 
     p, q: (..., vocab), same dtype.  Returns (..., vocab) in that dtype; p itself where nothing is left over (p = q up
     to rounding: a rejection then has probability 0, and 0/0 is avoided).  Chen et al., Eq. 4; Leviathan et al., 2.3.
@@ -25,19 +25,20 @@ def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 def verify_deepmind(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor):
     """Chen et al., Algorithm 2: look at one drafted token after the other, stop at the first rejection.
 
-    p: (k + 1, vocab), the target's law at each drafted position and one beyond.  q: (k, vocab), the laws from which
-    the tokens were drawn.  drafted: (k,) int64.  uniforms: (k,) in [0, 1); the paper draws each when it is needed,
-    here all are given, so that both rules can be handed the same.
-    Returns (n, law): the number of accepted tokens, an int, and the law (vocab,) of the token that follows them.
+    p: (k + 1, vocab), the target's distribution at each drafted position and one beyond.  q: (k, vocab), those from
+    which the tokens were drawn.  drafted: (k,) int64.  uniforms: (k,) in [0, 1); the paper draws each when it is
+    needed, here all are given, so that both rules can be handed the same.
+    Returns (n, distribution): the number of accepted tokens, an int, and the distribution (vocab,) of the token that
+    follows them.
     Raises ValueError where the shapes do not fit.  Each look is a host synchronisation on a GPU.  Notebook 04.
     """
     k = _check(p, q, drafted, uniforms)
     for t in range(k):
         x = drafted[t]
-        # Strictly below: a uniform can be exactly 0, and a token with p = 0 must never pass.
+        # Strictly below: a uniform can be exactly 0, and a token with p = 0 must never be accepted.
         if not uniforms[t] < torch.clamp(p[t, x] / q[t, x], max=1):
-            return t, residual(p[t], q[t])  # rejected: draw from what q left over
-    return k, p[k]  # all accepted: the bonus token's law is already paid for
+            return t, residual(p[t], q[t])  # rejected: draw from the residual distribution
+    return k, p[k]  # all accepted: the bonus token's distribution is there already
 
 
 def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor):
@@ -45,7 +46,7 @@ def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifo
 
     Arguments and meaning as `verify_deepmind`; on a tie of a uniform with p/q this rejects too (the paper would
     accept, which matters only at p = 0).
-    Returns (n, law): n a 0-d int64 tensor on p's device (nothing here waits for the device), law (vocab,).
+    Returns (n, distribution): n a 0-d int64 tensor on p's device (nothing here waits for the device), and (vocab,).
     Raises ValueError where the shapes do not fit.  Notebook 05.
     """
     k = _check(p, q, drafted, uniforms)
@@ -56,7 +57,7 @@ def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifo
     n = accepted.long().cumprod(0).sum()  # accepted before the first rejection
     p_n = p.index_select(0, n.view(1)).squeeze(0)  # p[n], without asking the device for n
     q_n = q.index_select(0, n.view(1).clamp(max=k - 1)).squeeze(0)
-    return n, torch.where(n < k, residual(p_n, q_n), p_n)  # rejected: what q left over; else the bonus token's law
+    return n, torch.where(n < k, residual(p_n, q_n), p_n)  # rejected: the residual; else for the bonus token
 
 
 RULES = {"google": verify_google, "deepmind": verify_deepmind}

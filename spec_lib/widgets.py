@@ -13,12 +13,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from . import plots
+from .plots.html import DASHED, LEFT, LONGEST, bar_table, bars, box, code, table
 from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
 
 SHOWN = 6  # tokens with a bar of their own in the stacked overlap; the others share one
-LONGEST = 12  # the longest bar, in em: fits beside its numbers at 150 % zoom
-CELL = "text-align:left;padding:0 .5em 0 0"
-BAR = "text-align:left;white-space:nowrap"
 
 
 def step_through(pair, ids: torch.Tensor, generation):
@@ -30,23 +28,19 @@ def step_through(pair, ids: torch.Tensor, generation):
 
 
 def frames(pair, ids: torch.Tensor, generation) -> list[str]:
-    """One HTML text a round: the judged tokens in numbers, the stacked overlap, both tapes, the text so far."""
+    """One HTML text a round: the draft tokens in numbers, the stacked overlap, both tapes, the text so far."""
     ids = plots.prompt_of(ids, generation)
     rounds = generation.rounds
     if not rounds:
         raise ValueError("there are no rounds to step through: give a generation of speculative(..., trace=True)")
     if any(r.p is None for r in rounds):
-        raise ValueError("this generation kept no laws: make it with speculative(..., trace=True)")
-    found, before = [], 0
+        raise ValueError("this generation holds no distributions: make it with speculative(..., trace=True)")
+    found = []
     for i, r in enumerate(rounds):
         head = f"<b>Round {i + 1} of {len(rounds)}</b>: {_sentence(r)}"
-        new = len(r.tokens)
-        text = _text_so_far(pair, ids, generation, rounds[: i + 1], before)
-        parts = [head, _judged(pair, r), _overlap(pair, r), _tapes(r), text]
-        found.append(
-            '<div style="line-height:1.5;max-width:60em">' + "".join(f"<div>{p}</div>" for p in parts) + "</div>"
-        )
-        before += new
+        text = _text_so_far(pair, ids, generation, rounds[: i + 1])
+        parts = "".join(f"<div>{p}</div>" for p in (head, _verified(pair, r), _overlap(pair, r), _tapes(r), text))
+        found.append(f'<div style="line-height:1.5;max-width:60em">{parts}</div>')
     return found
 
 
@@ -102,124 +96,94 @@ def _fold(name: str, page: str, unfolded: bool) -> str:
 
 
 def overlap_explorer(p: Sequence[float], q: Sequence[float]):
-    """Two rows of sliders, the reader's own p and q over a few tokens; each law is scaled to sum to 1.
+    """Two rows of sliders, the reader's own p and q over a few tokens; either is scaled to sum to 1.
 
-    Raises ValueError for laws of different length.
+    Raises ValueError for distributions of different length.
     """
     if len(p) != len(q) or not len(p):
-        raise ValueError(f"p and q must be laws over the same tokens, got {len(p)} and {len(q)} numbers")
+        raise ValueError(f"p and q must be distributions over the same tokens, got {len(p)} and {len(q)} numbers")
     if (w := _ipywidgets()) is None:
-        return _still(explorer_page(*(torch.tensor(law, dtype=torch.float64) for law in (p, q))))
+        return _still(explorer_page(*(torch.tensor(weights, dtype=torch.float64) for weights in (p, q))))
 
-    def sliders(law, letter):
-        return [
-            w.FloatSlider(v, min=0, max=1, step=0.05, description=f"{letter} {chr(97 + i)}") for i, v in enumerate(law)
-        ]
+    def sliders(weights, letter):
+        names = [f"{letter} {chr(97 + i)}" for i in range(len(weights))]
+        looks = {"min": 0, "max": 1, "step": 0.05}
+        return [w.FloatSlider(v, description=name, **looks) for v, name in zip(weights, names, strict=True)]
 
-    rows, page = {"p": sliders(p, "p"), "q": sliders(q, "q")}, w.HTML()
+    def render(*weights):
+        return explorer_page(*torch.tensor(weights, dtype=torch.float64).reshape(2, -1))
+
+    left, right = sliders(p, "p"), sliders(q, "q")
+    return w.VBox([_wrapped(w.HBox([w.VBox(left), w.VBox(right)])), _live(w, [*left, *right], render)])
+
+
+def _live(w, sliders: Sequence, render: Callable[..., str]):
+    """A page that is rendered anew from the sliders' values whenever one moves."""
+    page = w.HTML()
 
     def show(_=None):
-        a, b = (torch.tensor([s.value for s in rows[n]], dtype=torch.float64) for n in "pq")
-        page.value = explorer_page(a, b)
+        page.value = render(*(slider.value for slider in sliders))
 
-    for slider in rows["p"] + rows["q"]:
+    for slider in sliders:
         slider.observe(show, names="value")
     show()
-    return w.VBox([_wrapped(w.HBox([w.VBox(rows["p"]), w.VBox(rows["q"])])), page])
+    return page
 
 
 def explorer_page(a: torch.Tensor, b: torch.Tensor) -> str:
     """The stacked overlap of two rows of weights, as HTML, or one sentence where a row is all zeros."""
     if a.sum() == 0 or b.sum() == 0:
-        return "Give each law at least one weight above 0."
+        return "Give each distribution at least one weight above 0."
     p, q = a / a.sum(), b / b.sum()
     accepted = float(torch.minimum(p, q).sum())
     said = f"accepted {accepted:.2f} = sum of min(p, q); total variation distance {1 - accepted:.2f}"
     return bars(p.tolist(), q.tolist(), [chr(97 + i) for i in range(len(p))]) + said
 
 
-def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
-    """The stacked overlap as HTML: a line a token, kept (=), redrawn (/) and refused (x) laid end to end."""
-    parts = plots.overlap_parts(p, q)
-    em = LONGEST / max(max(map(float, p)), max(map(float, q)), 1e-9)
-    looks = {
-        "kept": f"background:{plots.PALETTE['accepted']}",
-        "redrawn": f"background:repeating-linear-gradient(45deg,{plots.PALETTE['resampled']} 0 4px,#fff 4px 6px)",
-        "refused": f"box-sizing:border-box;border:2px dashed {plots.PALETTE['rejected']}",
-    }
-    rows = []
-    for i, label in enumerate(labels):
-        boxes = "".join(
-            f'<span style="display:inline-block;height:1em;width:{em * parts[n][i]:.3f}em;{look}"></span>'
-            for n, look in looks.items()
-            if parts[n][i] > 0
-        )
-        numbers = " ".join(f"{n} {parts[n][i]:.3f}" for n in looks if parts[n][i] >= 0.0005)
-        rows.append(
-            f'<tr><td style="text-align:right;padding-right:.6em">{_code(label)}</td>'
-            f'<td style="{BAR}">{boxes}</td>'
-            f'<td style="text-align:left;padding-left:.6em">{numbers}</td></tr>'
-        )
-    legend = "kept (solid): min(p, q) &nbsp; redrawn (striped): p above q &nbsp; refused (dashed): q above p"
-    return f'<table style="border-collapse:collapse">{"".join(rows)}</table><small>{legend}</small><br>'
-
-
-def _code(token: str, look: str = "") -> str:
-    """A token's text; a long one may break, or it would push the numbers out of a narrow window."""
-    return f'<code style="overflow-wrap:anywhere;{look}">{html.escape(plots.visible(token))}</code>'
-
-
 def _sentence(r) -> str:
     k = len(r.drafted)
     if r.origin == "bonus":
-        return f"all {k} drafted tokens stood, and the pass had one more law to spare: a bonus token."
+        return f"all {k} draft tokens were accepted, and the pass had one more distribution to spare: a bonus token."
     if r.origin == "resampled":
-        return f"{r.accepted} of {k} drafted tokens stood; the next was rejected and replaced."
+        return f"{r.accepted} of {k} draft tokens were accepted; the next was rejected and its position resampled."
     if r.origin == "plain":
         return "nothing was drafted; the target wrote one token."
     return f"an accepted token, number {r.accepted} of {k}, ended the text."
 
 
-def _judged(pair, r) -> str:
-    """The table of one round: each drafted token with p, q, overlap, uniform and verdict."""
-    rows = []
+def _verified(pair, r) -> str:
+    """The table of one round: each draft token with p, q, uniform, verdict and overlap, and the token after them."""
+    looks = {
+        "accepted": plots.CSS["accepted"],
+        "rejected": f"background:{plots.PALETTE['rejected']}44;text-decoration:line-through",
+        "not verified": "",
+    }
+    tested, rows = r.accepted + (r.rejected is not None), []
     for i, x in enumerate(r.drafted.tolist()):
         p, q = float(r.p[i, x]), float(r.q[i, x])
-        judged = i < r.accepted or (i == r.accepted and r.rejected is not None)
-        verdict = "accepted" if i < r.accepted else "rejected" if judged else "not judged"
-        look = plots.CSS["accepted"] if verdict == "accepted" else ""
-        look = (
-            f"background:{plots.PALETTE['rejected']}44;text-decoration:line-through" if verdict == "rejected" else look
-        )
-        cells = [
-            _code(pair.decode([x]), look),
-            f"{p:.3f}",
-            f"{q:.3f}",
-            f"{min(1.0, p / q):.3f}" if q > 0 else "",
-            f"{float(r.uniforms[i]):.3f}" if judged else "",
-            verdict,
-            f"{float(r.overlap[i]):.3f}",
-        ]
-        rows.append("<tr>" + "".join(f'<td style="{CELL}">{c}</td>' for c in cells) + "</tr>")
+        verdict = "accepted" if i < r.accepted else "rejected" if i < tested else "not verified"
+        chance = f"{min(1.0, p / q):.3f}" if q > 0 else ""
+        uniform = f"{float(r.uniforms[i]):.3f}" if i < tested else ""
+        overlap = f"{float(r.overlap[i]):.3f}"
+        token = code(pair.decode([x]), looks[verdict])
+        rows.append((token, f"{p:.3f}", f"{q:.3f}", chance, uniform, verdict, overlap))
     if r.token is not None:
-        p = float(r.p[r.accepted, r.token])
-        cells = [_code(pair.decode([r.token]), plots.CSS[r.origin]), f"{p:.3f}", "", "", "", r.origin, ""]
-        rows.append("<tr>" + "".join(f'<td style="{CELL}">{c}</td>' for c in cells) + "</tr>")
-    heads = ["token", "p", "q", "min(1, p/q)", "uniform", "verdict", "overlap"]
-    top = "".join(f'<th style="{CELL}">{h}</th>' for h in heads)
-    return f'<table style="border-collapse:collapse;margin:.4em 0"><tr>{top}</tr>{"".join(rows)}</table>'
+        token = code(pair.decode([r.token]), plots.CSS[r.origin])
+        rows.append((token, f"{float(r.p[r.accepted, r.token]):.3f}", "", "", "", r.origin, ""))
+    heads = ("token", "p", "q", "min(1, p/q)", "uniform", "verdict", "overlap")
+    return table(rows, [LEFT] * len(heads), heads, "border-collapse:collapse;margin:.4em 0")
 
 
 def _overlap(pair, r) -> str:
-    """The stacked overlap at the place where the round ended, over the tokens with the most probability there."""
+    """The stacked overlap at the position where the round ended, over the tokens with the most probability there."""
     n = r.accepted
     if r.origin == "resampled":
         p, q = r.p[n].double(), r.q[n].double()
         rest = 1 - float(r.overlap[n])
-        said = f"Where the guess fell: the replacement was drawn from the striped part ({rest:.2f} of p)."
+        said = f"Where the draft was rejected: its position was resampled from the striped part ({rest:.2f} of p)."
     elif r.origin in ("bonus", "plain"):
         p, q = r.p[n].double(), r.p[n].double()
-        said = "The last token comes from p itself: nothing was guessed at its place, so all of p is kept."
+        said = "The last token comes from p itself: nothing was drafted at its position, so all of p is solid."
     else:
         return ""
     most, chosen = torch.maximum(p, q).topk(min(SHOWN, len(p)))
@@ -230,27 +194,21 @@ def _overlap(pair, r) -> str:
 
 
 def _tapes(r) -> str:
-    """What each cache held: before, added and kept, cut off."""
+    """What each cache held: before, added and left there, cut off."""
     lines = []
     for name, lengths in (("target", r.target_cache), ("draft", r.draft_cache)):
         if lengths is None:
             continue
         before, filled, after = lengths
         colour = plots.PALETTE[name]
-        kept = f"display:inline-block;min-width:1.1em;height:1em;background:{colour}"
-        cut = "display:inline-block;width:1.1em;height:1em;box-sizing:border-box;border:2px dashed "
-        cut += plots.PALETTE["rejected"]
-        boxes = f'<span style="{kept}"></span> ' * (after - before) + f'<span style="{cut}"></span> ' * (filled - after)
-        lines.append(
-            f"<tr><td>{name} cache</td>"
-            f'<td style="padding:0 .6em"><span style="background:{colour}55;padding:0 .4em">{before}</span> '
-            f"{boxes}</td>"
-            f"<td>+{filled - before} fed, -{filled - after} cut (dashed), {after} kept</td></tr>"
-        )
-    return f'<table style="margin:.4em 0">{"".join(lines)}</table>'
+        added, cut = (box(1.1, look) + " " for look in (f"background:{colour}", DASHED))
+        start = f'<span style="background:{colour}55;padding:0 .4em">{before}</span> '
+        said = f"+{filled - before} fed, -{filled - after} cut (dashed), {after} left"
+        lines.append((f"{name} cache", start + added * (after - before) + cut * (filled - after), said))
+    return table(lines, ("", "padding:0 .6em", ""), look="margin:.4em 0")
 
 
-def _text_so_far(pair, ids: torch.Tensor, generation, rounds, before: int) -> str:
+def _text_so_far(pair, ids: torch.Tensor, generation, rounds) -> str:
     new = sum(len(r.tokens) for r in rounds)
     part = type(generation)(generation.tokens[:new], generation.ids[:, : ids.shape[1] + new], list(rounds))
     return plots.html_text(pair, ids, part, legend=False)
@@ -268,45 +226,33 @@ def speed_explorer(alpha: float, c: float, extra: float):
     alphas = w.FloatSlider(alpha, step=0.01, description="alpha", **looks)
     costs = w.FloatSlider(c, step=0.001, description="c", **looks)
     extras = w.FloatSlider(extra, step=0.0025, description="further token", **{**looks, "readout_format": ".4f"})
-    page = w.HTML()
-
-    def show(_=None):
-        page.value = speed_page(alphas.value, costs.value, extras.value)
-
-    for slider in (alphas, costs, extras):
-        slider.observe(show, names="value")
-    show()
-    return w.VBox([alphas, costs, extras, page])
+    sliders = [alphas, costs, extras]
+    return w.VBox([*sliders, _live(w, sliders, speed_page)])
 
 
 def speed_page(alpha: float, c: float, extra: float, most: int = 10) -> str:
-    """The walltime improvement at each gamma as HTML: where a pass costs 1 (the textbook), and where one over n tokens
-    costs 1 + extra (n - 1)."""
+    """The walltime improvement at each gamma as HTML: where a pass costs 1 (the idealised formula, Leviathan et al.,
+    Theorem 3.8), and where one over n tokens costs 1 + extra (n - 1)."""
 
     def cost(n: int) -> float:
         return 1 + extra * (n - 1)
 
-    best, textbook = best_gamma(alpha, c, cost, most), best_gamma(alpha, c, None, most)
+    best, ideal = best_gamma(alpha, c, cost, most), best_gamma(alpha, c, None, most)
     gains = [[walltime_improvement(alpha, gamma, c, v) for v in (None, cost)] for gamma in range(1, most + 1)]
     em = min(3, LONGEST / max(plain for plain, _ in gains))
-    rows, box = [], "display:inline-block;height:1em;width"
+    rows, solid = [], f"background:{plots.PALETTE['target']}"
     for gamma, (plain, real) in enumerate(gains, 1):
-        bar = f'<span style="{box}:{em * real:.3f}em;background:{plots.PALETTE["target"]}"></span>'
-        bar += f'<span style="{box}:{em * (plain - real):.3f}em;box-sizing:border-box;border:1px dashed"></span>'
-        said = ["textbook best"] * (gamma == textbook) + ["best with the cost"] * (gamma == best)
-        rows.append(
-            f'<tr><td style="text-align:right;padding-right:.6em">{gamma}</td><td style="{BAR}">{bar}</td>'
-            f'<td style="text-align:left;padding-left:.6em">textbook {plain:.2f}, with the cost {real:.2f}'
-            f" {'<b>' if said else ''}{', '.join(said)}{'</b>' if said else ''}</td></tr>"
-        )
+        best_of = ["best idealised"] * (gamma == ideal) + ["best with the cost"] * (gamma == best)
+        said = f" <b>{', '.join(best_of)}</b>" if best_of else ""
+        bar = box(em * real, solid) + box(em * (plain - real), "border:1px dashed")
+        rows.append((str(gamma), bar, f"idealised {plain:.2f}, with the cost {real:.2f}{said}"))
     if best:
         said = f"best gamma {best}: {walltime_improvement(alpha, best, c, cost):.2f} times as fast, "
-        said += f"{expected_tokens(alpha, best):.2f} tokens a pass, "
+        said += f"{expected_tokens(alpha, best):.2f} tokens per target pass, "
         said += f"{operations_factor(alpha, best, c):.2f} times the arithmetic"
         said += " (where a draft token costs c in operations too)."
     else:
         said = "speculation loses at every gamma: decode plainly."
-    return f'<table style="border-collapse:collapse">{"".join(rows)}</table>{said}<br>' + (
-        "<small>times as fast as plain decoding, for each gamma; solid: with the cost of scoring; "
-        "solid and dashed: the textbook's promise</small>"
-    )
+    legend = "times as fast as plain decoding, for each gamma; solid: with the cost of the verification pass; "
+    legend += "solid and dashed: by the idealised formula"
+    return f"{bar_table(rows)}{said}<br><small>{legend}</small>"

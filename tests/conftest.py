@@ -11,10 +11,12 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests.helpers.models import blurred, float_pair, tiny_gpt2  # noqa: E402
+
 torch.set_num_threads(1)
 
 # The same examples in every run, none kept on disk, and no time limit on a busy machine.  To look for new ones:
-# python -m pytest tests/test_properties.py --hypothesis-profile=search
+# python -m pytest tests/exact/test_properties.py --hypothesis-profile=search
 settings.register_profile(
     "course", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -22,25 +24,21 @@ settings.register_profile("search", settings.get_profile("course"), derandomize=
 settings.load_profile("course")
 
 
-def tiny_gpt2(seed: int, vocab: int = 31, layers: int = 1, width: int = 16, context: int = 64, **config):
-    """A small GPT-2 whose next token really depends on its context (initializer_range .2, see `test_power`)."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=vocab,
-                n_positions=context,
-                n_embd=width,
-                n_layer=layers,
-                n_head=2,
-                **{"initializer_range": 0.2, "bos_token_id": None, "eos_token_id": None, **config},
-            )
-        ).eval()
-
-
 @pytest.fixture(scope="session")
 def models():
     """(target, draft): two layers and one, far enough apart for a wrong rule to show."""
-    return tiny_gpt2(0, layers=2), tiny_gpt2(1)
+    return float_pair()
+
+
+@pytest.fixture(scope="session")
+def pair():
+    """A target whose greedy text is varied (weights not tied), and a draft that is right two times in three."""
+    target = tiny_gpt2(0, initializer_range=0.5, tie_word_embeddings=False)
+    return target, blurred(target, 0.05)
+
+
+@pytest.fixture(scope="session")
+def deep_pair():
+    """As `pair`, with two layers."""
+    target = tiny_gpt2(0, layers=2, initializer_range=0.5, tie_word_embeddings=False)
+    return target, blurred(target, 0.05)

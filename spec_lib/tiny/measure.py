@@ -2,7 +2,7 @@
 
     python -m spec_lib.tiny.measure stories.txt --pair my_pair
 
-The file must be the one that the pair was trained on: the held-out stories are found by their place in it.
+The file must be the one that the pair was trained on: the held-out stories are found by their position in it.
 Acceptance is counted by several processes at once; then, alone, times are taken.  They are of one machine in one
 run; the two loops alternate, and only their ratio travels.
 """
@@ -16,14 +16,15 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import torch
+import torch.nn.functional as F
 
-from .. import Sampling, autoregressive, speculative, summarize, walltime_improvement
-from ..pairs import TINY, _quietly
-from ..timing import clock, pass_seconds
-from .train import DRAFTS, SHAPES, held_out_loss, in_a_row, plain_half, read_stories, split, to_ids
+from .. import Pair, Sampling, speculative, summarize
+from ..benchmark import Setting, cost_ratio, pass_seconds, rows, sweep
+from ..pairs import TINY, load_gpt2
+from .shapes import CONTEXT, DRAFTS, SHAPES
+from .stories import in_a_row, plain_half, read_stories, split, to_ids
 
 PROMPTS, PROMPT, NEW, GAMMA = 200, 32, 64, 4
 
@@ -37,42 +38,34 @@ def prompts_from(held: torch.Tensor, count: int) -> list[torch.Tensor]:
 def acceptance(folder: Path, draft: str, prompts: list[torch.Tensor], temperature: float):
     """The summary of all rounds over all prompts, gamma 4; runs in a process of its own."""
     torch.set_num_threads(1)
-    target, model = (_quietly(folder / name).eval() for name in ("target", draft))
+    target, model = (load_gpt2(folder / name).eval() for name in ("target", draft))
     rounds = []
     for i, ids in enumerate(prompts):
-        g = speculative(target, model, ids, NEW, gamma=GAMMA, sampling=Sampling(temperature), generator=i, trace=True)
-        for r in g.rounds:
-            r.p = r.q = None  # 200 texts of laws would fill the memory
-        rounds += g.rounds
+        options = {"gamma": GAMMA, "sampling": Sampling(temperature), "generator": i, "trace": {"overlap"}}
+        rounds += speculative(target, model, ids, NEW, **options).rounds
     return summarize(rounds)
 
 
-def loop(model, number: int, ids: torch.Tensor) -> float:
-    """Seconds of the cached plain loop."""
-    return clock(lambda: autoregressive(model, ids, NEW, generator=number), ids.device)
+@torch.no_grad()
+def held_out_loss(model, held: torch.Tensor, most: int = 200) -> float:
+    """Nats a token, over windows of the whole context."""
+    losses = []
+    for start in range(0, min(len(held) - CONTEXT - 1, most * CONTEXT), CONTEXT):
+        row = held[start : start + CONTEXT + 1]
+        losses.append(F.cross_entropy(model(input_ids=row[None, :-1], use_cache=False).logits[0], row[1:]))
+    return torch.stack(losses).mean().item()
 
 
-def speed(target, draft, texts: list[torch.Tensor], alpha: float, c: float) -> list[str]:
-    """v(n), and the table of the speed-up at each gamma, measured and predicted."""
-    v = {n: median(times) for n, times in pass_seconds(target, (1, 2, 3, 4, 5, 6, 7, 9), runs=35).items()}
+def speed(pair: Pair, runs: int) -> list[str]:
+    """v(n), and the table of the speed-up at each gamma, measured and predicted, on the pair's own prompts."""
+    v = {n: median(times) for n, times in pass_seconds(pair.target, (1, 2, 3, 4, 5, 6, 7, 9), runs=35).items()}
     lines = ["v(n), a target pass over n tokens in milliseconds: "]
     lines[-1] += ", ".join(f"v({n}) = {1000 * t:.2f}" for n, t in v.items())
     lines += ["", "Default draft, temperature 1, alternating with the cached plain loop:", ""]
     lines += ["| gamma | times as fast | predicted from alpha, c and v | tokens a pass |", "|---|---|---|---|"]
-    gammas = range(1, 7)
-    plain, fast = {g: 0.0 for g in gammas}, {g: 0.0 for g in gammas}
-    rounds: dict[int, list] = {g: [] for g in gammas}
-    for i, ids in enumerate(texts):
-        for gamma in gammas:
-            plain[gamma] += loop(target, i, ids)
-            started = perf_counter()
-            g = speculative(target, draft, ids, NEW, gamma=gamma, generator=i)
-            fast[gamma] += perf_counter() - started
-            rounds[gamma] += g.rounds
-    for gamma in gammas:
-        predicted = walltime_improvement(alpha, gamma, c, lambda n: v[n] / v[1])
-        tokens = summarize(rounds[gamma]).tokens_per_pass
-        lines.append(f"| {gamma} | {plain[gamma] / fast[gamma]:.2f} | {predicted:.2f} | {tokens:.2f} |")
+    for measured in sweep(pair, "gamma", range(1, 7), Setting(new=NEW), runs):
+        row = rows(measured)[-1]
+        lines.append(f"| {measured.value} | {row.speedup:.2f} | {row.predicted:.2f} | {row.tokens_per_pass:.2f} |")
     print("\n".join(lines), flush=True)
     return lines
 
@@ -81,7 +74,7 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
     """The table as Markdown."""
     from transformers import PreTrainedTokenizerFast
 
-    models = {name: _quietly(folder / name).eval() for name in ("target", *DRAFTS)}
+    models = {name: load_gpt2(folder / name).eval() for name in ("target", *DRAFTS)}
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "target")
     stories, held_stories = split(read_stories(stories_file))
     everything = in_a_row(to_ids(held_stories, tokenizer))
@@ -102,7 +95,8 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
         "| mean overlap, T = 1 | alpha, T = 0 | c |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    few = texts[: max(4, min(24, prompts // 8))]  # for the times
+    few = {str(i): tokenizer.decode(ids[0]) for i, ids in enumerate(texts[: max(4, min(24, prompts // 8))])}
+    pairs = {name: Pair(target, models[name], tokenizer, prompts=few) for name in DRAFTS}  # for the times
 
     for name, model in models.items():
         loss = held_out_loss(model, held)
@@ -112,15 +106,12 @@ def measure(folder: Path, stories_file: Path, prompts: int = PROMPTS) -> str:
             row += "| | | | 1 |"
         else:
             warm, cold = found[name, 1.0], found[name, 0.0]
-            pairs = [(loop(model, i, ids), loop(target, i, ids)) for i, ids in enumerate(few)][1:]
-            c = median(a / b for a, b in pairs)
+            c = median(cost_ratio(pairs[name], PROMPT, NEW, len(few)))
             row += f"| {warm.alpha:.3f} | {warm.mean_overlap:.3f} | {cold.alpha:.3f} | {c:.3f} |"
-            if name == "medium":
-                alpha, cost = warm.alpha, c
         lines.append(row)
         print(row, flush=True)
 
-    lines += ["", *speed(target, models["medium"], few, alpha, cost)]
+    lines += ["", *speed(pairs["medium"], len(few))]
     lines += ["", "Samples at temperature 0.7, top_p 0.9:", ""]
     for i in range(5):
         ids = torch.tensor([tokenizer("Once upon a time")["input_ids"]])

@@ -1,0 +1,144 @@
+"""What is known of a transformers model: whether it can write a text, how its cache is named, where its limits lie.
+
+Whoever reads `cache` for the method need not open this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from dataclasses import dataclass
+
+import torch
+
+from .modes import evaluating
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `CachedModel` needs to know.
+
+    cache_argument: the name of forward's argument for the key-value cache.  keeps: forward can score the last positions
+    only.  needs_mask: it warns where no attention mask is given.  border: text length at which its positions change
+    their meaning, or None.  padding: the token that is no text, or None.
+    """
+
+    cache_argument: str
+    keeps: bool
+    needs_mask: bool
+    border: int | None
+    padding: int | None
+
+
+_KNOWN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # each model is looked through once, not once a text
+_CAUSAL: weakref.WeakSet = weakref.WeakSet()
+
+
+def facts(model: torch.nn.Module) -> Facts:
+    """The facts of a model.  ValueError where it cannot go on writing a text, or keeps no key-value cache."""
+    if model not in _KNOWN:
+        _KNOWN[model] = _look_through(model)
+    return _KNOWN[model]
+
+
+def _look_through(model: torch.nn.Module) -> Facts:
+    parameters = _parameters(model)
+    # transformers 5.24 renamed the argument and warns about the old name; before it, only the old one exists.
+    name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
+    if name is None and "input_ids" not in parameters:
+        raise ValueError(f"{type(model).__name__} wraps a model: pass the transformers model that is inside it.")
+    if name is None or getattr(model, "_is_stateful", False):
+        raise ValueError(
+            f"{type(model).__name__} takes no key-value cache (it keeps a recurrent state, or nothing of its past) "
+            "and cannot be rolled back after a rejected token; choose a model whose layers all use full attention."
+        )
+    check_causal(model)
+    config = model.config.get_text_config()
+    pad = getattr(config, "pad_token_id", None)  # some configurations lack the field
+    return Facts(
+        cache_argument=name,
+        keeps="logits_to_keep" in parameters,
+        needs_mask=pad is not None,
+        border=_longrope_border(config),
+        padding=None if pad in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)) else pad,
+    )
+
+
+def _inside(model: torch.nn.Module) -> torch.nn.Module:
+    """The transformers model inside what torch.compile and LoRA (peft) make of one."""
+    inside = getattr(model, "_orig_mod", model)
+    return inside.get_base_model() if hasattr(inside, "get_base_model") else inside
+
+
+def _parameters(model: torch.nn.Module) -> set[str]:
+    return set(inspect.signature(type(_inside(model)).forward).parameters)
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """The device that the model's input must be on.
+
+    Weights that accelerate keeps in memory or on disk until they are needed lie on "meta"; its hook on the input
+    embedding then says where the work is done.  ValueError where nothing says so.
+    """
+    if model.device.type != "meta":
+        return model.device
+    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+    device = getattr(hook, "execution_device", None)
+    if device is None:
+        raise ValueError(f"{type(model).__name__} has no weights (its device is meta): load it with from_pretrained.")
+    return torch.device(device)
+
+
+# --- does it read ahead? ----------------------------------------------------------------------------------------------
+
+
+def check_causal(model: torch.nn.Module, role: str = "the model") -> None:
+    """ValueError for a model whose scores depend on later tokens: nothing else would fail, and the text would be wrong.
+
+    Encoders such as BERT say so in their layers, and decoders turned into encoders in `config.is_causal`.  Others are
+    found by what they do: the last of four tokens is changed, and the logits of the first three must stay.
+    """
+    if model in _CAUSAL:
+        return
+    said = any(vars(m).get("is_decoder", True) is False for m in model.modules())
+    said = said or any(getattr(c, "is_causal", True) is False for c in (model.config, model.config.get_text_config()))
+    if said or _reads_ahead(model):
+        raise ValueError(
+            f"{role}, {type(model).__name__}, reads a text in both directions (or has an encoder that does) and cannot "
+            "go on writing one; choose a causal language model, such as GPT-2."
+        )
+    _CAUSAL.add(model)
+
+
+def _reads_ahead(model: torch.nn.Module) -> bool:
+    config, inside = model.config.get_text_config(), _inside(model)
+    most = getattr(config, "max_position_embeddings", None)
+    if config.vocab_size < 2 or (most is not None and most < 2):
+        return False
+    n = min(4, most or 4)
+    ids = (torch.arange(n, device=device_of(model)) % config.vocab_size)[None]
+    changed = ids.clone()
+    changed[0, -1] = (changed[0, -1] + 1) % config.vocab_size
+    options = {"attention_mask": torch.ones_like(ids), "use_cache": False}
+    options = {name: value for name, value in options.items() if name in _parameters(model)}
+    with evaluating(inside):
+        a, b = (inside(input_ids=x, **options).logits[0, :-1] for x in (ids, changed))
+    # The same shapes are computed twice, so that equal inputs give equal numbers, up to a GPU's order of addition.
+    return float((a - b).abs().max()) > 16 * torch.finfo(a.dtype).eps * float(a.abs().max())
+
+
+# --- positions that change their meaning ------------------------------------------------------------------------------
+
+
+def _longrope_border(config) -> int | None:
+    """Where "longrope" models (Phi-3's long ones) turn all positions by other factors.
+
+    They do so once a pass reaches beyond the length that they were first trained for.  What a cache holds from before,
+    and the scores of a block that straddles the border, are then neither the short model's nor the long one's.
+    """
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kinds = [rope, *(v for v in rope.values() if isinstance(v, dict))]  # one for all layers, or one for each kind
+    if not any("longrope" in (k.get("rope_type"), k.get("type")) for k in kinds):
+        return None
+    borders = [k.get("original_max_position_embeddings") for k in kinds]
+    return next((b for b in [getattr(config, "original_max_position_embeddings", None), *borders] if b), None)

@@ -1,0 +1,207 @@
+"""Everything that a call of the loops is refused for, each in one sentence; a caller's options in one form.
+
+Whoever reads `decoding` for the algorithm need not open this file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable
+
+import torch
+
+from . import protocols
+from .numbers import as_int
+from .protocols import Draft
+from .records import Round
+from .sampling import Sampling
+from .verification import RULES
+
+TRACES = ("distributions", "overlap", "caches")  # what a round can keep: `trace=` names some of them
+
+# --- before any work --------------------------------------------------------------------------------------------------
+
+
+def a_text(
+    target: protocols.Model,
+    ids,
+    max_new_tokens,
+    sampling: Sampling,
+    eos_token_id,
+    attention_mask,
+) -> tuple[torch.Tensor, int, frozenset[int]]:
+    """The prompt as (1, length) int64 on the target's device, the tokens to write, and the EOS ids."""
+    a_sampling("sampling", sampling)
+    new = as_int(max_new_tokens)
+    if new is None or new < 0:
+        raise ValueError(f"max_new_tokens must be a whole number of at least 0, got {max_new_tokens!r}")
+    ids, masked = _unpadded(_as_row(ids), attention_mask)
+    if ids.shape[1] == 0:
+        raise ValueError("the prompt is empty: pair.encode('') gives the tokenizer's start token where it has one")
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= target.vocab:
+        raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {target.vocab}")
+    if not masked and int(ids[0, 0]) == getattr(target, "padding", None):
+        raise ValueError(
+            f"the prompt begins with the padding token {target.padding}: pass its attention_mask, or take it off"
+        )
+    longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
+    if target.max_length is not None and longest > target.max_length:
+        most = target.max_length - ids.shape[1] + 1
+        raise ValueError(
+            f"{ids.shape[1]} prompt tokens and {new} new ones need {longest} positions and the target has "
+            f"{target.max_length}: shorten the prompt{f' or ask for at most {most} new tokens' if most > 0 else ''}."
+        )
+    if hasattr(target, "refuse_text"):
+        target.refuse_text(ids.shape[1], longest)
+    return ids.to(target.device), new, _ends(eos_token_id, target.vocab)
+
+
+def can_work(target: protocols.Model, drafter: protocols.Drafter, longest: int) -> None:
+    """Both can do what speculation asks of them in a text of which the target reads `longest` tokens."""
+    if hasattr(target, "refuse_rollback"):
+        target.refuse_rollback(longest)
+    if hasattr(drafter, "refuse"):
+        drafter.refuse(target, longest)
+
+
+def _as_row(ids) -> torch.Tensor:
+    if isinstance(ids, list):
+        try:
+            ids = torch.tensor(ids, dtype=None if ids else torch.int64)
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # words, None, rows of different length
+            raise ValueError(f"ids must be token ids, whole numbers in one list, got {reprlib.repr(ids)}") from None
+    if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
+        got = ids.dtype if isinstance(ids, torch.Tensor) else type(ids).__name__
+        raise ValueError(f"ids must be a tensor of token ids, (1, length) as pair.encode returns it, got {got}")
+    ids = ids[None] if ids.ndim == 1 else ids
+    if ids.ndim != 2 or ids.shape[0] != 1:
+        raise ValueError(f"the batch size must be 1, one prompt of shape (1, length); got shape {tuple(ids.shape)}")
+    return ids.to(torch.int64)  # torch lacks min and max for some unsigned types
+
+
+def _unpadded(ids: torch.Tensor, mask) -> tuple[torch.Tensor, bool]:
+    """ids without the padding that the mask hides, and whether there was a mask."""
+    if mask is None:
+        return ids, False
+    mask = torch.as_tensor(mask)
+    mask = mask[None] if mask.ndim == 1 else mask
+    if mask.shape != ids.shape:
+        raise ValueError(f"attention_mask {tuple(mask.shape)} does not fit ids {tuple(ids.shape)}")
+    first = ids.shape[1] - int((mask[0] != 0).sum())
+    if not bool((mask[0, first:] != 0).all()):
+        raise ValueError("attention_mask may hide tokens at the left end only (padding); take the others out of ids")
+    return ids[:, first:], True
+
+
+def _ends(eos_token_id, vocab: int) -> frozenset[int]:
+    several = isinstance(eos_token_id, (list, tuple, set, frozenset)) or getattr(eos_token_id, "ndim", 0) == 1
+    eos = [] if eos_token_id is None else [as_int(e) for e in (eos_token_id if several else [eos_token_id])]
+    if None in eos:
+        raise ValueError(f"eos_token_id must be a token id, a list of them or None, got {eos_token_id!r}")
+    if any(not 0 <= e < vocab for e in eos):
+        raise ValueError(f"eos_token_id {eos_token_id!r} is outside the target's vocabulary of {vocab}")
+    return frozenset(eos)
+
+
+def described(thing) -> str:
+    """What was given, in a few words of one line: an object's printout may fill pages."""
+    text = reprlib.repr(thing)
+    return f"a {type(thing).__name__}" if "\n" in text or "..." in text else text
+
+
+def a_sampling(name: str, sampling: Sampling) -> Sampling:
+    """The sampling, if it is one."""
+    if not isinstance(sampling, Sampling):
+        raise ValueError(f"{name} must be a spec_lib.Sampling, got {sampling!r}")
+    return sampling
+
+
+def a_gamma(gamma: int | Callable[[list[Round]], int]) -> Callable[[list[Round]], int]:
+    """A function of the rounds so far: the one given, its answers checked, or one that always gives the same number."""
+    if not callable(gamma):
+        if (number := as_int(gamma) or 0) < 1:
+            raise ValueError(
+                f"gamma, the drafted tokens a round, must be a whole number of at least 1, got {gamma!r} "
+                "(or a function of the rounds so far)"
+            )
+        return lambda rounds: number
+
+    def checked(rounds: list[Round]) -> int:
+        number = as_int(wanted := gamma(rounds))
+        if number is None or number < 0:
+            raise ValueError(f"gamma must give a whole number of at least 0, got {wanted!r} in round {len(rounds) + 1}")
+        return number
+
+    return checked
+
+
+def a_rule(rule: str | protocols.Rule) -> Callable:
+    """The rule as a function of (p, q, drafted, uniforms, position)."""
+    if not callable(rule) and not (isinstance(rule, str) and rule in RULES):
+        raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {rule!r}')
+    rule = rule if callable(rule) else RULES[rule]
+    try:
+        told = "position" in inspect.signature(rule).parameters
+    except (TypeError, ValueError):  # some functions written in C have none
+        told = False
+    return lambda *given: rule(*given[:4], position=given[4]) if told else rule(*given[:4])
+
+
+def a_trace(trace: bool | Iterable[str]) -> frozenset[str]:
+    """The parts to be traced, by their names in TRACES."""
+    parts = TRACES if trace is True else () if trace is False or trace is None else trace
+    parts = [parts] if isinstance(parts, str) else parts
+    if not isinstance(parts, Iterable) or set(parts) - set(TRACES):
+        raise ValueError(f"trace must be True, False or some of {', '.join(TRACES)}, got {trace!r}")
+    return frozenset(parts)
+
+
+# --- in a round -------------------------------------------------------------------------------------------------------
+
+
+def own_cache(target: protocols.Model, size: int) -> None:
+    """The target holds this text, all but its last token, and no other."""
+    if target.length != size - 1:
+        raise ValueError(
+            f"the target holds {target.length} tokens instead of {size - 1}: another text was read with it between two "
+            "rounds; give it a fresh(), so that each text has a cache of its own."
+        )
+
+
+def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
+    """A draft of at most as many tokens as were asked for, with a distribution for each, no wider than the target's."""
+    k, q = len(draft.tokens), draft.q
+    if k > asked or (q is not None and len(q) != k):
+        raise ValueError(
+            f"the drafter was asked for at most {asked} tokens and gave {k}"
+            + ("" if q is None else f" with {len(q)} distributions")
+        )
+    if q is not None and q.shape[1] > vocab:
+        raise ValueError(
+            f"the drafter's distributions have {q.shape[1]} tokens and the target's {vocab}: cut the draft's logits to "
+            "the target's width before drawing, as ModelDrafter does"
+        )
+    return draft
+
+
+def a_verdict(
+    n: int, drafted: list[int], nan: list[int], vocab: int, number: int, size: int
+) -> None:  # all on the host
+    """A round's outcome: real tokens, distributions without NaN (nan: flags for p, q and the next), 0 <= n <= k."""
+    if any(not 0 <= x < vocab for x in drafted):
+        raise ValueError(f"the drafter gave {drafted} in round {number}: the target's tokens are 0 to {vocab - 1}")
+    if nan[0] or nan[1]:
+        raise not_a_number("draft" if nan[1] else "target", number, size)
+    if nan[2] or not 0 <= n <= len(drafted):
+        gave = "a distribution with NaN" if nan[2] else f"n = {n} of {len(drafted)} drafted tokens"
+        raise ValueError(f"the rule gave {gave} in round {number}: it must return 0 <= n <= k and a distribution")
+
+
+def not_a_number(model: str, number: int, position: int) -> ValueError:
+    """The error of a model whose logits hold a NaN."""
+    return ValueError(
+        f"the {model} model gave NaN logits in round {number} (text position {position}): its weights or its 16-bit "
+        "arithmetic overflowed; load it in float32 and try again."
+    )

@@ -1,0 +1,44 @@
+"""How fast, measured honestly: loops side by side, one factor varied at a time, recordings that notebooks replay.
+
+`compare` and `sweep` measure, `rows` and `table` say what was found, `record` and `recordings` write and read what the
+notebooks replay.  The clock and the costs of single passes are in `timing`.  Notebook 09.
+"""
+
+from ..devices import machine
+from .comparison import compare, sweep
+from .recording import FOLDER, Recording, record, recording_file, recordings
+from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
+from .tables import Measurement, Row, Variant, csv_text, rows, table
+from .timing import clock, cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
+
+__all__ = [
+    "VARIANTS",
+    "Variant",
+    "DRAFT",
+    "FACTORS",
+    "FOLDER",
+    "Measurement",
+    "RULES",
+    "Recording",
+    "Row",
+    "Setting",
+    "TARGET",
+    "THEIRS",
+    "clock",
+    "compare",
+    "cost_ratio",
+    "csv_text",
+    "first_token",
+    "machine",
+    "memory",
+    "pass_seconds",
+    "prompts_for",
+    "record",
+    "recording_file",
+    "recordings",
+    "rounded",
+    "rows",
+    "sweep",
+    "table",
+    "time_breakdown",
+]

@@ -1,0 +1,73 @@
+"""transformers' own loops, plain and assisted, at the same setting as ours: the variants that others wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import torch
+
+from ..pairs import Pair
+from .settings import Setting
+
+
+def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) -> tuple[int, int]:
+    """Write with transformers' loop, through any end-of-text: (new tokens, the target's passes).
+
+    ids: (1, length).  Its acceptance cannot be read off, but the target's passes can be counted.
+    """
+    passes: list[int] = []
+    hook = pair.target.register_forward_hook(lambda *_: passes.append(1))
+    try:
+        with _own_settings(pair, setting), _without_its_note_to_itself():
+            text = pair.target.generate(
+                ids, attention_mask=torch.ones_like(ids), assistant_model=pair.draft if assisted else None
+            )
+    finally:
+        hook.remove()
+    return text.shape[1] - ids.shape[1], len(passes)
+
+
+@contextlib.contextmanager
+def _own_settings(pair: Pair, setting: Setting) -> Iterator[None]:
+    """Both models with fresh generation settings, and afterwards with their own again.
+
+    A checkpoint brings settings of its own (a repetition penalty, top-k 50, a shortest length): with these the text
+    would have another distribution than our loops' texts, and transformers merges them into whatever it is given.
+    """
+    from transformers import GenerationConfig
+
+    fresh = {"eos_token_id": None, "pad_token_id": 0, "max_new_tokens": setting.new}
+    if setting.temperature:  # otherwise it would keep the 50 likeliest tokens only
+        fresh |= {"do_sample": True, "temperature": setting.temperature}
+        fresh |= {"top_k": setting.top_k or 0, "top_p": setting.top_p or 1.0}
+    else:
+        fresh |= {"do_sample": False}
+    length = {  # of a draft, fixed; the threshold would end one early where the draft model is unsure
+        "num_assistant_tokens": setting.gamma,
+        "num_assistant_tokens_schedule": "constant",
+        "assistant_confidence_threshold": 0.0,
+    }
+    before = [model.generation_config for model in (pair.target, pair.draft)]
+    try:
+        for model in (pair.target, pair.draft):
+            model.generation_config = GenerationConfig(**fresh, **length)
+        yield
+    finally:
+        pair.target.generation_config, pair.draft.generation_config = before
+
+
+@contextlib.contextmanager
+def _without_its_note_to_itself() -> Iterator[None]:
+    """transformers warns its caller of how it calls its own assistant: nothing that the caller could change."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "Passing `generation_config` together with" not in str(record.msg)
+
+    log = logging.getLogger("transformers.generation.utils")
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)

@@ -1,0 +1,141 @@
+"""Loops side by side, and one factor varied at a time.
+
+Every variant writes the same number of new tokens after the same prompts.  They take turns within an evaluation, in an
+order that rotates; the first evaluation warms up and is not counted; a GPU is waited for before each look at the
+clock.  Raw seconds and counts are kept, and `rows` derives every figure from them.  Notebook 09.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from ..decoding import autoregressive, speculative
+from ..numbers import at_least_one
+from ..pairs import TINY_DRAFTS, Pair, load_pair
+from ..records import summarize
+from . import assisted
+from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
+from .tables import Measurement, Variant
+from .timing import clock, pass_seconds, rounded
+
+
+def compare(
+    pair: Pair,
+    setting: Setting | None = None,
+    runs: int = 50,
+    variants: Sequence[str] = VARIANTS,
+    say: Callable[[str], object] = lambda text: None,
+) -> Measurement:
+    """`runs` evaluations of the variants side by side at one setting: raw seconds and counts, for `rows` and `table`.
+
+    variants: the variants to time, of `VARIANTS`.  say: is told about the progress.  ValueError before any work where
+    `prompts_for` or `Setting` refuses, or runs < 1; AssertionError where a variant did not write exactly `setting.new`
+    tokens.  The caller's random state is restored.  The passes behind v(n) are timed where a prediction needs them:
+    with the target, the draft and a speculative loop among the variants.
+    """
+    setting, runs, variants = setting or Setting(), at_least_one("runs", runs), list(variants)
+    prompts, gpu = prompts_for(pair, setting, variants), pair.device.type == "cuda"
+    kept = {variant: Variant(setting.gamma) for variant in variants}
+    with torch.random.fork_rng([pair.device] if gpu else []):  # transformers draws from the global generator
+        for variant in variants:
+            _warm_up(pair, setting, variant, prompts[0], kept[variant])
+        for i in range(runs):
+            say(f"evaluation {i + 1} of {runs}")
+            first = i % len(variants)
+            for variant in [*variants[first:], *variants[:first]]:
+                if kept[variant].note is None:
+                    _evaluate(pair, setting, variant, prompts[i % len(prompts)], i + 1, kept[variant], gpu)
+    v: dict[int, list[float]] = {}
+    if {TARGET, DRAFT} <= set(variants) and set(variants) & set(RULES):
+        n = setting.gamma + 1  # the pass that verifies a draft, in the middle of the text, beside one over one token
+        context = max(ids.shape[1] for ids in prompts) + (setting.new - n) // 2
+        v = {n: rounded(seconds) for n, seconds in pass_seconds(pair.target, (1, n), context).items()}
+    return Measurement(pair.name, setting, runs, v, kept)
+
+
+def _warm_up(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, kept: Variant) -> None:
+    """One text that is not counted.  It also finds out at which gamma transformers can be measured, if at all."""
+    for gamma in sorted({setting.gamma, min(setting.gamma, 3)}, reverse=True):  # 5.15 crashes at a fixed 4 or more
+        try:
+            _write(pair, replace(setting, gamma=gamma), variant, ids, 0)
+        except Exception as error:
+            _only_theirs(variant, error, kept)
+        else:
+            kept.gamma, kept.note = gamma, None
+            return
+
+
+def _only_theirs(variant: str, error: Exception, kept: Variant) -> None:
+    """Note that a variant of transformers failed, which is a finding in others' code and not our end; raise ours."""
+    if variant not in THEIRS:
+        raise error
+    kept.seconds, kept.note = [], f"not measurable here ({type(error).__name__})"
+
+
+def _evaluate(
+    pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int, kept: Variant, gpu: bool
+) -> None:
+    """One evaluation of one variant, added to what is kept of it."""
+    written: list[tuple] = []
+    if gpu:
+        torch.cuda.reset_peak_memory_stats(pair.device)
+    torch.manual_seed(seed)
+    mine = replace(setting, gamma=kept.gamma)
+    try:
+        seconds = clock(lambda: written.append(_write(pair, mine, variant, ids, seed)), pair.device)
+    except Exception as error:
+        return _only_theirs(variant, error, kept)
+    tokens, passes, accepted, rejected = written[0]
+    assert tokens == setting.new, f"{variant} wrote {tokens} tokens instead of {setting.new}"
+    kept.seconds += rounded([seconds])
+    kept.passes, kept.accepted, kept.rejected = kept.passes + passes, kept.accepted + accepted, kept.rejected + rejected
+    if gpu:
+        kept.peak = max(kept.peak or 0, torch.cuda.max_memory_allocated(pair.device))
+
+
+def _write(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> tuple[int, int, int, int]:
+    """Write with one variant, through any end-of-text: (new tokens, passes, accepted, rejected)."""
+    if variant in THEIRS:
+        return *assisted.generate(pair, setting, ids, assisted=variant == THEIRS[1]), 0, 0
+    options = {"sampling": setting.sampling, "generator": seed}
+    if variant in RULES:
+        options |= {"rule": RULES[variant], "gamma": setting.gamma}
+        s = summarize(speculative(pair.target, pair.draft, ids, setting.new, **options).rounds)
+        return s.emitted, s.passes, s.accepted, s.rejected
+    g = autoregressive(pair.target if variant == TARGET else pair.draft, ids, setting.new, **options)
+    return len(g.tokens), len(g.tokens), 0, 0
+
+
+def sweep(
+    pair: Pair,
+    factor: str,
+    values: Sequence | dict[str, Pair] | None = None,
+    setting: Setting | None = None,
+    runs: int = 10,
+    variants: Sequence[str] = (TARGET, DRAFT, "speculative, google"),
+    say: Callable[[str], object] = lambda text: None,
+) -> list[Measurement]:
+    """One factor varied around one setting: `compare` at each value, which every result holds as `value`.
+
+    factor: gamma | length | temperature | prompt | draft.  values: None takes those of `FACTORS`; those of "draft" are
+    pairs by name.  ValueError, before the first measurement, where one of them would be refused.
+    """
+    if factor not in FACTORS:
+        raise ValueError(f"a sweep varies one of {', '.join(FACTORS)}, got {factor!r}")
+    setting, (field, usual), runs = setting or Setting(), FACTORS[factor], at_least_one("runs", runs)
+    if factor == "draft":
+        if values is None and not pair.name.startswith("tiny"):
+            raise ValueError(f"the drafts to compare must be named: which others fit {pair.name} is not known here")
+        values = values or {name: load_pair("tiny", name, device=pair.device) for name in TINY_DRAFTS}
+        points = [(name, other, setting) for name, other in values.items()]
+    else:
+        points = [(x, pair, replace(setting, **{field: x})) for x in values or usual or pair.prompts]
+    for _, other, at in points:
+        prompts_for(other, at, variants)
+    return [
+        replace(compare(other, at, runs, variants, lambda text, x=x: say(f"{factor} {x}: {text}")), value=x)
+        for x, other, at in points
+    ]

@@ -1,0 +1,162 @@
+"""Recordings: one machine's timings in one JSON file, written by `record`, which the notebooks replay."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import torch
+
+from ..decoding import speculative
+from ..devices import machine
+from ..files import writable
+from ..pairs import Pair
+from .comparison import compare, sweep
+from .settings import FACTORS, Setting
+from .tables import Measurement, rows
+from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
+
+FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"
+VERSION = 2  # of the file's layout: 1 had no number, and said "bill" and "arms"
+PARTS = ("prompt", "target", "draft", "rest", "rounds")  # of a time breakdown
+
+
+@dataclass
+class Recording:
+    """One run of all that the notebooks replay.  What a file lacks is empty.
+
+    machine, device, torch, transformers, pair, date: what was measured, where and when.  v: "target" and "draft" -> n
+    -> seconds of each pass over n tokens.  c: the cost ratio of each run.  breakdown: gamma -> `time_breakdown`.
+    memory: bytes.  first_token: seconds.  rounds: of one text, for the figures.  comparison: at one setting.
+    sweeps: factor -> a measurement at each value.  check: verdict and pairs of `python -m spec_lib check`.
+    file: the name it was read from.
+    """
+
+    machine: str
+    pair: str
+    device: str = ""
+    torch: str = ""
+    transformers: str = ""
+    date: str = ""
+    v: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    c: list[float] = field(default_factory=list)
+    breakdown: dict[int, dict[str, float]] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    first_token: dict[str, list[float]] = field(default_factory=dict)
+    rounds: list[dict] = field(default_factory=list)
+    comparison: Measurement | None = None
+    sweeps: dict[str, list[Measurement]] = field(default_factory=dict)
+    check: dict = field(default_factory=dict)
+    file: str = ""
+
+    @classmethod
+    def here(cls, pair: str, device: torch.device, threads: int, **measured) -> Recording:
+        """A recording made on this machine today.  threads: of the CPU, as the models of the pair used them."""
+        import transformers
+
+        return cls(
+            machine=machine(device),
+            pair=pair,
+            device=f"{device.type}, {threads} CPU thread(s)",
+            torch=torch.__version__,
+            transformers=transformers.__version__,
+            date=datetime.date.today().isoformat(),
+            **measured,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Recording:
+        """From the text of a file, of this version or an older one.
+
+        ValueError, TypeError, LookupError, AttributeError or ArithmeticError where it is no recording.
+        """
+        given = dict(json.loads(text))
+        version = given.pop("version", 1)
+        if version not in range(1, VERSION + 1):
+            raise ValueError(f"its version {version!r} is not one of 1 to {VERSION}, which this release can read")
+        if version == 1:
+            given["breakdown"] = given.pop("bill", {})
+        found = cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
+        for name in ("machine", "pair", "device", "torch", "transformers", "date"):
+            if not isinstance(getattr(found, name), str):
+                raise ValueError(f"{name} is not a text")
+        if not isinstance(found.rounds, list) or not isinstance(found.check, dict):
+            raise ValueError("rounds or check is not what record writes")
+        found.v = {name: {int(n): _times(t) for n, t in curve.items()} for name, curve in found.v.items()}
+        found.c = _times(found.c) if found.c != [] else []
+        found.breakdown = {int(g): {part: 0.0 + x[part] for part in PARTS} for g, x in found.breakdown.items()}
+        found.memory = {name: 0 + size for name, size in found.memory.items()}
+        found.first_token = {name: _times(t) for name, t in found.first_token.items()}
+        found.comparison = Measurement.from_json(found.comparison) if found.comparison else None
+        found.sweeps = {factor: [Measurement.from_json(m) for m in ms] for factor, ms in found.sweeps.items()}
+        for m in [found.comparison, *(m for ms in found.sweeps.values() for m in ms)]:
+            rows(m) if m else None  # whoever shows it derives these
+        return found
+
+    def to_json(self) -> str:
+        """The text of a file, of the newest version."""
+        kept = {name: value for name, value in asdict(self).items() if name != "file"}
+        return json.dumps({"version": VERSION, **kept}, ensure_ascii=False) + "\n"
+
+
+def _times(seconds: list) -> list[float]:
+    """Seconds from a file; ValueError or TypeError unless each is a positive number, and there is at least one."""
+    if not isinstance(seconds, list) or not seconds or not all(x > 0 for x in seconds):
+        raise ValueError("a list of times is empty or holds one that is not positive")
+    return seconds
+
+
+def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda text: None) -> Recording:
+    """One run of all that the notebooks replay.  It takes minutes.  say: is told about the progress."""
+    ids = pair.encode(next(iter(pair.prompts.values())))
+    long = torch.cat([ids] * (500 // ids.shape[1] + 1), 1)[:, :500]
+    counts = (*range(1, 10), 12, 16, 24, 32, 48, 64)
+    say("single passes")
+    v = {name: pass_seconds(m, counts) for name, m in (("target", pair.target), ("draft", pair.draft))}
+    rounds = speculative(pair.target, pair.draft, ids, 60, generator=1).rounds
+    say("the time breakdown of a round")
+    parts = time_breakdown(pair, ids, (0, *FACTORS["gamma"][1]), Setting().new, runs)
+    factors = [f for f in FACTORS if f != "draft" or pair.name.startswith("tiny")]
+    return Recording.here(
+        pair.name,
+        pair.device,
+        1 if pair.name.startswith("tiny") else torch.get_num_threads(),
+        v={name: {n: rounded(seconds) for n, seconds in times.items()} for name, times in v.items()},
+        c=rounded(cost_ratio(pair)),
+        breakdown={g: dict(zip(found, rounded(found.values()), strict=True)) for g, found in parts.items()},
+        memory=memory(pair),
+        first_token={name: rounded(seconds) for name, seconds in first_token(pair, long).items()},
+        rounds=[
+            {"drafted": [pair.decode([t]) for t in r.drafted.tolist()], "accepted": r.accepted, "origin": r.origin}
+            | {"added": pair.decode([r.token])}
+            for r in rounds
+        ],
+        comparison=compare(pair, Setting(), runs, say=lambda text: say(f"all variants: {text}")),
+        sweeps={factor: sweep(pair, factor, runs=runs, say=say) for factor in factors},
+    )
+
+
+def recordings(folder: str | Path | None = None) -> list[Recording]:
+    """The recordings of a folder (None: the notebooks'), in the order of their file names, which they hold as `file`.
+
+    A file that is no recording is left out, and one line says so.
+    """
+    found = []
+    for file in sorted(Path(folder or FOLDER).glob("*.json")):
+        try:
+            found.append(Recording.from_json(file.read_text(encoding="utf-8")))
+            found[-1].file = file.name
+        except Exception as error:  # whatever was dropped into the folder must not end a lesson
+            print(f"{file.name} is left out: it is no recording ({type(error).__name__}: {error}).")
+    return found
+
+
+def recording_file(device: torch.device, what: str) -> Path:
+    """The usual file of a recording, named by the machine and what was recorded; ValueError if not writable."""
+    folder = FOLDER if FOLDER.parent.is_dir() else Path.cwd()
+    name = re.sub(r"[^a-z0-9]+", "-", f"{machine(device)} {what}".lower()).strip("-")
+    return writable(folder / f"{name}.json")

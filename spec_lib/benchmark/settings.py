@@ -1,0 +1,68 @@
+"""What can be measured, and at which setting: variants, factors of a sweep, gamma, length, sampling and prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..cache import as_model
+from ..numbers import at_least_one
+from ..pairs import Pair
+from ..sampling import Sampling
+
+TARGET, DRAFT = "target alone", "draft alone"
+RULES = {"speculative, google": "google", "speculative, deepmind": "deepmind"}
+THEIRS = ("transformers", "transformers, assisted")
+VARIANTS = (TARGET, DRAFT, *RULES, *THEIRS)  # the variants that are timed side by side
+FACTORS = {  # of a sweep: the field of `Setting` that it varies, and the values unless others are given
+    "gamma": ("gamma", (1, 2, 4, 8)),
+    "length": ("new", (50, 100, 200, 500)),
+    "temperature": ("temperature", (0.0, 0.3, 0.7, 1.0, 1.5)),
+    "prompt": ("prompt", None),  # the pair's own prompts
+    "draft": (None, None),  # the embedded pair's three
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an evaluation is taken at.  ValueError out of range.
+
+    gamma: draft tokens a round.  new: tokens to write, more than gamma, so that a round can run its course.
+    temperature, top_k, top_p: of `Sampling`.  prompt: a key of pair.prompts or a text; None: the pair's in turn.
+    """
+
+    gamma: int = 4
+    new: int = 100
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    prompt: str | None = None
+
+    def __post_init__(self):
+        Sampling(self.temperature, self.top_k, self.top_p)  # refuses what it cannot do
+        if at_least_one("new", self.new) <= at_least_one("gamma", self.gamma):
+            raise ValueError(f"{self.new} new tokens are no full round at gamma {self.gamma}: ask for more of them")
+        if not isinstance(self.prompt, str | None):
+            raise ValueError(f"prompt must be a text or the name of one of the pair's, got {self.prompt!r}")
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p)
+
+
+def prompts_for(pair: Pair, setting: Setting, variants: Sequence[str] = VARIANTS) -> list[torch.Tensor]:
+    """The prompts' ids, each (1, length); ValueError for an unknown variant or a context that is too short."""
+    if not variants or set(variants) - set(VARIANTS):
+        raise ValueError(
+            f"variants must be some of {', '.join(VARIANTS)}; got {', '.join(map(str, variants)) or 'none'}"
+        )
+    texts = pair.prompts.values() if setting.prompt is None else [pair.prompts.get(setting.prompt, setting.prompt)]
+    prompts = [pair.encode(text) for text in texts]
+    longest = max(ids.shape[1] for ids in prompts)
+    for name, model in (("target", pair.target), ("draft", pair.draft)):
+        most = as_model(model).max_length
+        if most is not None and longest + setting.new > most:
+            raise ValueError(f"{longest} prompt tokens and {setting.new} new ones do not fit the {name}'s {most}")
+    return prompts

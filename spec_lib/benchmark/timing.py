@@ -1,0 +1,160 @@
+"""The clock: one call, one pass, one loop; and what two models and their caches weigh.
+
+Derived in notebooks 02 (the clock, v(n), c) and 09 (the time breakdown).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean
+from time import perf_counter
+
+import torch
+
+from ..cache import CachedModel, as_model
+from ..decoding import autoregressive, speculative, speculative_rounds
+from ..numbers import as_int, at_least_one
+from ..pairs import Pair
+
+
+def rounded(seconds: Iterable[float]) -> list[float]:
+    """To four digits, as they are stored: no clock is better than that."""
+    return [float(f"{x:.4g}") for x in seconds]
+
+
+def clock(call: Callable[[], object], device: torch.device | str | None = None) -> float:
+    """Seconds of one call; a GPU has finished its work before and after.  device: None waits for any GPU there is."""
+    _wait(device)
+    started = perf_counter()
+    call()
+    _wait(device)
+    return perf_counter() - started
+
+
+def _wait(device) -> None:
+    if (device is None or torch.device(device).type != "cpu") and torch.accelerator.is_available():
+        torch.accelerator.synchronize(device)
+
+
+@torch.no_grad()
+def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20) -> dict[int, list[float]]:
+    """v(n): seconds of `runs` passes over n new tokens after `context` others in the KV cache, for each n in counts.
+
+    All counts take their turn within a run, in an order that rotates, so that a slow spell of the machine meets them
+    all, and none always follows the same other; one turn warms up.  model: a transformers model, or a model of our
+    protocol.  ValueError for a count below 1, or for more positions than the model has.  Derived in notebook 02.
+    """
+    counts, runs = [as_int(n) or 0 for n in counts], at_least_one("runs", runs)
+    if not counts or min(counts) < 1:
+        raise ValueError(f"counts must be whole numbers of at least 1, got {counts}")
+    cached = as_model(model)
+    if cached.max_length is not None and context + max(counts) > cached.max_length:
+        raise ValueError(f"{context} + {max(counts)} tokens are more than the model's {cached.max_length} positions")
+    ids = torch.arange(context + max(counts), device=cached.device) % cached.vocab  # any tokens: each takes as long
+    if context:
+        cached.feed(ids[:context], 1)
+    times: dict[int, list[float]] = {n: [] for n in counts}
+    for i in range(runs + 1):
+        first = i % len(counts)
+        for n in [*counts[first:], *counts[:first]]:
+            new = ids[context : context + n]
+            times[n].append(clock(lambda new=new: cached.feed(new), cached.device))
+            cached.rollback(context)
+    return {n: seconds[1:] for n, seconds in times.items()}
+
+
+def cost_ratio(pair: Pair, context: int = 64, new: int = 32, runs: int = 7) -> list[float]:
+    """c of each run: the draft's own cached loop over the target's, `new` tokens after a prompt of `context`.
+
+    ValueError for fewer than one run.  Derived in notebook 02."""
+    ids, found = torch.arange(context)[None] % len(pair.tokenizer), []
+    for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
+        draft, target = (
+            clock(lambda m=m, seed=seed: autoregressive(m, ids, new, generator=seed), pair.device)
+            for m in (pair.draft, pair.target)
+        )
+        found.append(draft / target)
+    return found[1:]
+
+
+class Clocked(CachedModel):
+    """A model that notes in `spent` the seconds of each of its passes."""
+
+    def __init__(self, model, spent: list[float]):
+        super().__init__(model)
+        self.spent = spent
+
+    def fresh(self) -> Clocked:
+        return Clocked(self.model, self.spent)
+
+    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+        logits = []
+        self.spent.append(clock(lambda: logits.append(CachedModel.feed(self, ids, keep)), self.device))
+        return logits[0]
+
+
+def time_breakdown(
+    pair: Pair, ids: torch.Tensor, gammas: Sequence[int] = (0, 4), new: int = 60, runs: int = 5
+) -> dict[int, dict[str, float]]:
+    """Where the time of a text goes: for each gamma, mean seconds of {"prompt", "target", "draft", "rest"}, "rounds".
+
+    prompt: the first pass of each model, over the prompt ids, (1, length).  target, draft: all their other passes.
+    rest: everything else (drawing, verifying, rolling back, bookkeeping), which no formula in passes knows.  gamma 0
+    is plain decoding, whose rounds are its passes after the prompt.  Over `runs` texts of `new` tokens; the gammas take
+    turns in an order that rotates; one more text each warms up.  ValueError for a count out of range or a prompt of
+    one token.  On a GPU the clock waits for each pass, so that nothing overlaps as it otherwise would.  Notebook 09.
+    """
+    gammas = [as_int(gamma) for gamma in gammas]
+    if not gammas or any(gamma is None or not 0 <= gamma < at_least_one("new", new) for gamma in gammas):
+        raise ValueError(f"gammas must be whole numbers from 0 to {new} - 1 (the new tokens less one), got {gammas}")
+    if ids.shape[-1] < 2:
+        raise ValueError(
+            "the time breakdown needs a prompt of at least two tokens: the passes over it are listed by themselves"
+        )
+    texts: dict[int, list[dict]] = {gamma: [] for gamma in gammas}
+    for run in range(at_least_one("runs", runs) + 1):
+        for gamma in [*gammas[run % len(gammas) :], *gammas[: run % len(gammas)]]:
+            texts[gamma].append(_breakdown_of_a_text(pair, ids, gamma, new, run))
+    return {gamma: {part: mean(t[part] for t in found[1:]) for part in found[0]} for gamma, found in texts.items()}
+
+
+def _breakdown_of_a_text(pair: Pair, ids: torch.Tensor, gamma: int, new: int, seed: int) -> dict[str, float]:
+    spent, written = ([], []), []
+    target, draft = (Clocked(model, s) for model, s in zip((pair.target, pair.draft), spent, strict=True))
+
+    def write():
+        if gamma:
+            written.extend(speculative(target, draft, ids, new, gamma=gamma, generator=seed).rounds)
+        else:
+            written.extend(autoregressive(target, ids, new, generator=seed).tokens[1:])
+
+    total = clock(write, pair.device)
+    parts = {"prompt": sum(sum(s[:1]) for s in spent), "target": sum(spent[0][1:]), "draft": sum(spent[1][1:])}
+    return {**parts, "rest": total - sum(parts.values()), "rounds": len(written)}
+
+
+def first_token(pair: Pair, ids: torch.Tensor, gamma: int = 4, runs: int = 5) -> dict[str, list[float]]:
+    """Seconds from the prompt, ids (1, length), to the first text: the target's one token; the first round's tokens."""
+    times: dict[str, list[float]] = {"target alone": [], "speculative": []}
+
+    def first_round(seed):
+        next(speculative_rounds(pair.target, pair.draft, ids, gamma + 1, gamma=gamma, generator=seed))
+
+    for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
+        plain = clock(lambda seed=seed: autoregressive(pair.target, ids, 1, generator=seed), pair.device)
+        times["target alone"].append(plain)
+        times["speculative"].append(clock(lambda seed=seed: first_round(seed), pair.device))
+    return {name: seconds[1:] for name, seconds in times.items()}
+
+
+@torch.no_grad()
+def memory(pair: Pair, tokens: int = 1000) -> dict[str, int]:
+    """Bytes of both models' weights, and of both KV caches once they hold `tokens` tokens: counted, not measured."""
+    found = {}
+    for name, model in (("target", pair.target), ("draft", pair.draft)):
+        found[f"{name} weights"] = sum(p.numel() * p.element_size() for p in model.parameters())
+        cached = as_model(model)
+        cached.feed(torch.zeros(1, dtype=torch.int64, device=cached.device))
+        kept = [t for layer in cached.cache.layers for t in (layer.keys, layer.values)]  # of one token
+        found[f"{name} cache"] = tokens * sum(t.numel() * t.element_size() for t in kept)
+    return found

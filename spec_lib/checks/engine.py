@@ -1,0 +1,197 @@
+"""Run an exercise: try the reader's function on named cases and say which mistake a wrong answer looks like."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PLACEHOLDER = "Nothing returned yet: replace the placeholder, then run the cell and this check again."
+NO_RETURN = "nothing was returned in this case, but something in others: is a `return` missing on one path"
+SHAPE = "the numbers are right, but they are arranged differently: give them the expected shape"
+ROUNDED = "the numbers are nearly right: does something round them, as a dtype of 16 bits does"
+SHOWN = 12  # numbers of an answer that are printed
+
+Nested = float | list["Nested"]
+
+
+class Case(NamedTuple):
+    """One call with a known answer, worked out by other means than the library's."""
+
+    name: str
+    arguments: tuple
+    expected: object
+
+
+def worked_out(reference: Callable, arguments: Mapping[str, tuple]) -> tuple[Case, ...]:
+    """Cases whose expected value the reference works out; arguments: {name of the case: the call's arguments}."""
+    return tuple(Case(name, given, reference(*copy.deepcopy(given))) for name, given in arguments.items())
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What an answer has to do, and how it goes wrong.
+
+    cases: from the simplest to the hardest; the first that differs is shown.  mistakes: {hint: the function that makes
+    this mistake}.  afterwards: looks at a function that is right in all cases; returns what is still wrong with it, or
+    an empty string.
+    """
+
+    cases: Sequence[Case]
+    mistakes: Mapping[str, Callable]
+    afterwards: Callable[[Callable], str] = lambda function: ""
+
+    @classmethod
+    def against(
+        cls,
+        reference: Callable,
+        cases: Mapping[str, tuple],
+        mistakes: Mapping[str, Callable],
+        afterwards: Callable[[Callable], str] = lambda function: "",
+    ) -> Exercise:
+        """An exercise whose expected values a reference works out; cases: {name: the call's arguments}."""
+        return cls(worked_out(reference, cases), mistakes, afterwards)
+
+    def check(self, function: Callable) -> bool:
+        """Print the verdict on the function and return whether it is right.  Only an interrupt by hand gets through."""
+        for at, case in enumerate(self.cases):
+            answer = ask(function, case.arguments)
+            if answer.error:
+                print(f"Not yet: {case.name} raised {answer.error}")
+                return False
+            if not answer.nothing and _same(answer.values, nested(case.expected)):
+                continue
+            answers = [answer if i == at else ask(function, other.arguments) for i, other in enumerate(self.cases)]
+            if all(a.nothing for a in answers):
+                print(PLACEHOLDER)
+                return False
+            yours, expected = _side_by_side(answer, case.expected)
+            print(f"Not yet: {case.name}\n  yours     {yours}\n  expected  {expected}")
+            if hint := self._hint(answers, at):
+                print(f"  Hint: {hint}{'?' if hint in (NO_RETURN, ROUNDED) else '.'}")
+            return False
+        try:
+            left = self.afterwards(function)
+        except (Exception, SystemExit) as error:
+            print(f"Not yet: in a last trial it raised {_said(error)}")
+            return False
+        print(f"Right, in all {len(self.cases)} cases." + (f"\n{left}" if left else ""))
+        return not left
+
+    def _hint(self, answers: Sequence[Answer], at: int) -> str:
+        """The mistake that explains the answer to case `at`; of several, the one that explains the most cases."""
+        if answers[at].nothing:
+            return NO_RETURN
+        yours, expected = answers[at].values, nested(self.cases[at].expected)
+        if yours is None:
+            return ""
+        if _same_numbers(yours, expected):
+            return SHAPE
+        agreements = {}
+        for hint, mistake in self.mistakes.items():
+            made = [ask(mistake, case.arguments) for case in self.cases]
+            agrees = [_same_numbers(a.values, b.values) for a, b in zip(made, answers, strict=True)]
+            if agrees[at]:
+                agreements[hint] = sum(agrees)
+        if agreements:
+            return max(agreements, key=agreements.__getitem__)  # of equals, the first
+        return ROUNDED if _nearly(flat(yours), flat(expected)) else ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a function made of a case: numbers, something else (`values` is None), nothing at all, or an error."""
+
+    values: Nested | None = None
+    shown: str = ""
+    nothing: bool = False
+    error: str = ""
+
+
+def ask(function: Callable, arguments: tuple) -> Answer:
+    """Call the function with copies of the arguments, which it may change, and note what it returns at once."""
+    try:
+        got = function(*copy.deepcopy(arguments))
+    except (Exception, SystemExit) as error:  # an exercise must never stop the notebook
+        return Answer(error=_said(error))
+    if got is None or got is Ellipsis:
+        return Answer(nothing=True, shown="nothing")
+    try:
+        return Answer(values=nested(got))
+    except Exception:  # whatever an object of the reader's own does when it is read
+        return Answer(shown=_described(got))
+
+
+def nested(x: object) -> Nested:
+    """The numbers of x in nested lists, a list of one being its element.  Raises where x holds anything else."""
+    if hasattr(x, "tolist"):  # a tensor or an array
+        x = x.tolist()
+    if isinstance(x, Sequence) and not isinstance(x, (str, bytes, bytearray)):
+        items = [nested(item) for item in x]
+        return items[0] if len(items) == 1 else items
+    if isinstance(x, (str, bytes, bytearray)):
+        raise TypeError("text is not a number")
+    return float(x)
+
+
+def flat(values: Nested) -> list[float]:
+    """All numbers of a nested list, in their order."""
+    return [x for item in values for x in flat(item)] if isinstance(values, list) else [values]
+
+
+def _same(a: Nested | None, b: Nested | None) -> bool:
+    """Whether two nested lists have one shape and the same numbers, up to the rounding of float32."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if a is None or b is None or isinstance(a, list) or isinstance(b, list):
+        return False
+    return a == b or abs(a - b) < 1e-5 or (math.isnan(a) and math.isnan(b))
+
+
+def _same_numbers(a: Nested | None, b: Nested | None) -> bool:
+    """Whether both are numbers and the same ones, whatever the shape."""
+    return a is not None and b is not None and _same(flat(a), flat(b))
+
+
+def _nearly(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether fractions differ by no more than what 16 bits lose (bfloat16: 1 in 256)."""
+    fractions = any(x != round(x) for x in b if math.isfinite(x))
+    return fractions and len(a) == len(b) and all(abs(x - y) <= abs(y) / 128 for x, y in zip(a, b, strict=True))
+
+
+def _side_by_side(answer: Answer, expected: object) -> tuple[str, str]:
+    """Both answers in print, with as many digits as it takes to tell them apart, and brackets where only those do."""
+    yours, theirs = answer.values, nested(expected)
+    if yours is None:
+        return answer.shown, _show(theirs)
+    if _same_numbers(yours, theirs):
+        return _brackets(yours), _brackets(theirs)
+    shown = [(_show(yours, digits), _show(theirs, digits)) for digits in (3, 6, 9, 12)]
+    return next((texts for texts in shown if texts[0] != texts[1]), shown[-1])
+
+
+def _show(values: Nested, digits: int = 3) -> str:
+    numbers = flat(values)
+    texts = [f"{x:.{digits}f}".rstrip("0").rstrip(".") if abs(x) < 1e15 else f"{x:.6g}" for x in numbers[:SHOWN]]
+    more = f" ... ({len(numbers)} numbers)" if len(numbers) > SHOWN else ""
+    return ", ".join(texts) + more if numbers else "no numbers"
+
+
+def _brackets(values: Nested) -> str:
+    return f"[{', '.join(map(_brackets, values))}]" if isinstance(values, list) else _show(values)
+
+
+def _described(x: object) -> str:
+    try:
+        return repr(x)[:80]
+    except Exception:
+        return f"an object of type {type(x).__name__}"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:
+        return type(error).__name__

@@ -1,0 +1,143 @@
+"""The exercises of notebook 01: temperature, top-p, and the positions that a model reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .engine import Case, Exercise, worked_out
+
+
+def _softmax(logits: torch.Tensor, temperature: float) -> list[float]:
+    """On plain lists, with a temperature of 0 for greedy."""
+    values = logits.tolist()
+    if temperature == 0:
+        return [float(i == values.index(max(values))) for i in range(len(values))]
+    weights = [math.exp((x - max(values)) / temperature) for x in values]
+    return [w / sum(weights) for w in weights]
+
+
+_LOGITS = torch.tensor([2.0, 1.0, 0.0])
+
+TEMPERATURE = Exercise(
+    cases=(
+        *worked_out(_softmax, {f"logits 2, 1, 0 at temperature {t}": (_LOGITS, t) for t in (1.0, 0.5, 2.0, 0)}),
+        Case(
+            "logits 1000, 999, 0 at temperature 1",
+            (torch.tensor([1000.0, 999.0, 0.0]), 1.0),
+            [math.e / (math.e + 1), 1 / (math.e + 1), 0.0],
+        ),
+        Case("logits 0, 3, -1 at temperature 0", (torch.tensor([0.0, 3.0, -1.0]), 0), [0.0, 1.0, 0.0]),
+    ),
+    mistakes={
+        "logits are multiplied by the temperature instead of divided": (
+            lambda x, t: _softmax(x, 1 / t) if t else [1 / len(x)] * len(x)
+        ),
+        "the probabilities are divided, not the logits": (lambda x, t: [p / t if t else 0.0 for p in _softmax(x, 1.0)]),
+        "temperature 0 divides by zero: it means the likeliest token": (
+            lambda x, t: _softmax(x, t) if t else [math.nan] * len(x)
+        ),
+    },
+)
+
+
+def check_temperature(function: Callable[[torch.Tensor, float], torch.Tensor]) -> bool:
+    """function(logits, temperature) -> distribution; temperature 0 is greedy."""
+    return TEMPERATURE.check(function)
+
+
+def _kept(p: Sequence[float], order: Sequence[int], mass: float) -> list[int]:
+    """The first tokens of the order that reach the mass together."""
+    kept, total = [], 0.0
+    for token in order:
+        if total >= mass - 1e-6:
+            break
+        kept.append(token)
+        total += float(p[token])
+    return kept
+
+
+def _scaled(p: Sequence[float], kept: Sequence[int]) -> list[float]:
+    total = sum(float(p[i]) for i in kept) or 1.0
+    return [float(p[i]) / total if i in kept else 0.0 for i in range(len(p))]
+
+
+def _likeliest_first(p: Sequence[float]) -> list[int]:
+    return sorted(range(len(p)), key=lambda i: -float(p[i]))
+
+
+def _top_p(p: Sequence[float], mass: float, more: int = 0) -> list[float]:
+    """more: how many tokens are kept beyond the smallest set that reaches the mass."""
+    order = _likeliest_first(p)
+    return _scaled(p, order[: len(_kept(p, order, mass)) + more])
+
+
+_P, _Q = torch.tensor([0.5, 0.25, 0.125, 0.125]), torch.tensor([0.125, 0.5, 0.125, 0.25])
+
+TOP_P = Exercise.against(
+    _top_p,
+    cases={
+        "p = .5 .25 .125 .125, top_p = .6": (_P, 0.6),
+        "p = .5 .25 .125 .125, top_p = .75, reached exactly": (_P, 0.75),
+        "p = .5 .25 .125 .125, top_p = .3, below the first token": (_P, 0.3),
+        "p = .125 .5 .125 .25, top_p = .7, tokens in another order": (_Q, 0.7),
+    },
+    mistakes={
+        "the kept probabilities are not divided by their sum": (
+            lambda p, m: [float(a) * (b > 0) for a, b in zip(p, _top_p(p, m), strict=True)]
+        ),
+        "the token that reaches top_p is left out": lambda p, m: _top_p(p, m, -1),
+        "one token too many is kept: stop once the mass has reached top_p": lambda p, m: _top_p(p, m, 1),
+        "tokens are taken in the order of their ids, not of their probabilities": (
+            lambda p, m: _scaled(p, _kept(p, range(len(p)), m))
+        ),
+    },
+)
+
+
+def check_top_p(function: Callable[[torch.Tensor, float], torch.Tensor]) -> bool:
+    """function(p, top_p) -> distribution on the smallest set of likeliest tokens whose mass reaches top_p."""
+    return TOP_P.check(function)
+
+
+def _fed(prompt: int, new: int, cached: bool) -> int:
+    """Pass by pass: each reads the whole text, or what the cache does not hold yet."""
+    text, held, total = prompt, 0, 0
+    for _ in range(new):
+        total += text - held
+        held = text if cached else 0
+        text += 1
+    return total
+
+
+POSITIONS = Exercise.against(
+    _fed,
+    cases={
+        f"prompt {prompt}, new {new}, {'with' if cached else 'without'} cache": (prompt, new, cached)
+        for prompt, new, cached in (
+            (5, 1, False),
+            (5, 4, False),
+            (5, 4, True),
+            (100, 200, False),
+            (100, 200, True),
+        )
+    },
+    mistakes={
+        "the last token is fed too; it is drawn, and what follows it is not needed": (
+            lambda prompt, new, cached: _fed(prompt, new + 1, cached) - (0 if cached else prompt)
+        ),
+        "the prompt is read once, but without a cache every step reads it again": (
+            lambda prompt, new, cached: _fed(prompt, new, True)
+        ),
+        "the text was taken not to grow; each step reads one token more than the one before": (
+            lambda prompt, new, cached: _fed(prompt, new, True) if cached else prompt * new
+        ),
+    },
+)
+
+
+def check_positions(function: Callable[[int, int, bool], int]) -> bool:
+    """function(prompt, new, cached) -> positions fed to the model in all, to write `new` tokens after `prompt`."""
+    return POSITIONS.check(function)

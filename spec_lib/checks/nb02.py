@@ -1,0 +1,214 @@
+"""The exercises of notebook 02: what a round costs, how to time, the knee of a pass, and the bytes that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .engine import Exercise
+from .reference import mean, median
+
+
+def _cost(fixed: float, each: float, draft: float, gamma: int, kept: int, **wrong: int) -> float:
+    """The items of a round, one by one; wrong: how often an item is counted by mistake."""
+    items = [float(fixed)] * wrong.get("passes", 1)  # one pass of the target ...
+    items += [float(each)] * wrong.get("read", gamma + 1)  # ... and every token in it
+    items += [float(draft)] * wrong.get("drafted", gamma)
+    return sum(items) / kept
+
+
+COST_PER_KEPT_TOKEN = Exercise.against(
+    _cost,
+    cases={
+        "gamma 4, all five tokens kept": (20, 1, 2, 4, 5),
+        "gamma 4, two tokens kept": (20, 1, 2, 4, 2),
+        "gamma 4, one token kept": (20, 1, 2, 4, 1),
+        "gamma 1, two tokens kept": (20, 1, 5, 1, 2),
+        "gamma 0: no draft at all": (20, 1, 2, 0, 1),
+        "a machine without a flat part": (1, 20, 2, 4, 3),
+    },
+    mistakes={
+        "the time is divided by all tokens that were read; only those that were kept are text": (
+            lambda f, e, d, g, k: _cost(f, e, d, g, g + 1)
+        ),
+        "the draft model's time is missing: it makes gamma passes": lambda *a: _cost(*a, drafted=0),
+        "the pass reads gamma + 1 tokens, the last token of the text and the draft tokens": (
+            lambda *a: _cost(*a, read=a[3])
+        ),
+        "the draft model makes gamma passes, one for each draft token": lambda *a: _cost(*a, drafted=a[3] + 1),
+        "only the kept tokens are paid for; a rejected draft token has been read as well": (
+            lambda *a: _cost(*a, read=a[4])
+        ),
+        "the fixed part is paid for each token; it is paid once a pass": lambda *a: _cost(*a, passes=a[3] + 1),
+        "this is the whole round; divide it by the tokens kept": lambda f, e, d, g, k: _cost(f, e, d, g, 1),
+    },
+)
+
+
+def check_cost_per_kept_token(function: Callable[[float, float, float, int, int], float]) -> bool:
+    """function(fixed, each, draft, gamma, kept) -> milliseconds of one round for each token that it keeps."""
+    return COST_PER_KEPT_TOKEN.check(function)
+
+
+def _spread(times: Sequence[float], cut: int | None = None) -> float:
+    """The range of what is left when `cut` times, or a quarter of them, are taken off at each end."""
+    ranked = sorted(times)
+    for _ in range(len(times) // 4 if cut is None else cut):
+        ranked = ranked[1:-1]
+    return ranked[-1] - ranked[0]
+
+
+def _deviation(times: Sequence[float]) -> float:
+    return (sum((x - mean(times)) ** 2 for x in times) / max(len(times) - 1, 1)) ** 0.5
+
+
+def _summary(
+    centre: Callable[[Sequence[float]], float] = median,
+    width: Callable[[Sequence[float]], float] = _spread,
+    counted: Callable[[list[float], int], list[float]] = lambda times, warm_up: times[warm_up:],
+) -> Callable[[list[float], int], tuple[float, float]]:
+    """The right answer, or with another argument a wrong one."""
+    return lambda times, warm_up: (centre(counted(times, warm_up)), width(counted(times, warm_up)))
+
+
+MEDIAN_AND_SPREAD = Exercise.against(
+    _summary(),
+    cases={
+        "nine runs, one of them a warm-up": ([60.0, 25.0, 20.0, 140.0, 22.0, 19.0, 26.0, 21.0, 23.0], 1),
+        "no warm-up, one bad run": ([20.0, 21.0, 140.0, 20.0, 22.0, 24.0, 21.0], 0),
+        "a fast first run": ([1.0, 1.0, 9.0, 7.0, 8.0, 10.0, 7.5], 2),
+        "three runs: nothing to cut off": ([5.0, 3.0, 4.0], 0),
+        "one run: no spread": ([9.0, 4.0], 1),
+    },
+    mistakes={
+        "the warm-up is counted too": _summary(counted=lambda times, warm_up: times),
+        "the warm-up was taken from the sorted times: leave out the first runs, not the fastest": (
+            _summary(counted=lambda times, warm_up: sorted(times)[warm_up:])
+        ),
+        "the last runs are left out; the warm-up is at the beginning": (
+            _summary(counted=lambda times, warm_up: times[: len(times) - warm_up])
+        ),
+        "the first number is the mean, which a single bad run can shift a lot": _summary(centre=mean),
+        "of an even number of times, the median lies half way between the two in the middle": (
+            _summary(centre=lambda times: sorted(times)[len(times) // 2])
+        ),
+        "the spread is that of all runs; cut a quarter of them off at each end first": (
+            _summary(width=lambda times: max(times) - min(times))
+        ),
+        "the second number is a standard deviation, which a single bad run can shift a lot": _summary(width=_deviation),
+        "a quarter is cut off in all; cut a quarter at each end": (
+            _summary(width=lambda times: _spread(times, len(times) // 8))
+        ),
+    },
+)
+
+
+def check_median_and_spread(function: Callable[[list[float], int], tuple[float, float]]) -> bool:
+    """function(times, warm_up) -> (median, range of the middle half), the first warm_up times left out."""
+    return MEDIAN_AND_SPREAD.check(function)
+
+
+def _knee(v: dict[int, float], factor: float) -> int | None:
+    best = None
+    for n in sorted(v):
+        if any(v[m] > factor * v[1] for m in v if m <= n):
+            break
+        best = n
+    return best
+
+
+def _first_failure(v: dict[int, float], order: Sequence[int], fails: Callable[[int, int], bool]) -> int:
+    """The last n of the order before `fails(n, the n before it)`."""
+    best = order[0]
+    for n in order:
+        if fails(n, best):
+            break
+        best = n
+    return best
+
+
+_LINE = {n: 20.0 + n for n in (1, 2, 4, 8, 16, 32, 64)}
+
+KNEE = Exercise.against(
+    _knee,
+    cases={
+        "20 ms and 1 ms a token": (_LINE, 2.0),
+        "the same table, factor 1.25": (_LINE, 1.25),
+        "a pass that costs exactly twice as much": ({1: 10.0, 2: 15.0, 4: 20.0, 8: 35.0}, 2.0),
+        "1 ms and 20 ms a token: no flat part": ({n: 1.0 + 20 * n for n in (1, 2, 4, 8)}, 1.9),
+        "a dip after the knee": ({1: 10.0, 2: 12.0, 4: 15.0, 8: 26.0, 16: 19.0, 32: 50.0}, 2.0),
+        "a table that is not in order": ({8: 18.0, 1: 10.0, 32: 40.0, 2: 11.0, 16: 30.0}, 2.0),
+        "flat to its end": ({1: 10.0, 8: 10.5, 64: 12.0}, 2.0),
+    },
+    mistakes={
+        "this is the first n that costs too much; the knee is the last that does not": (
+            lambda v, f: next(n for n in sorted(v) if v[n] > f * v[1])
+        ),
+        "this is the time at the knee; its n is asked for": lambda v, f: v[_knee(v, f)],
+        "times per token were compared, v[n] / n with v[1]: v[n] / n only falls; compare whole passes": (
+            lambda v, f: max(n for n in v if v[n] / n <= f * v[1])
+        ),
+        "each pass was compared with the one before it; compare it with the pass over one token, v[1]": (
+            lambda v, f: _first_failure(v, sorted(v), lambda n, before: v[n] > f * v[before])
+        ),
+        "a pass of exactly factor times v[1] still counts": lambda v, f: max(n for n in v if v[n] < f * v[1]),
+        "a dip after the knee was taken: stop at the first pass that costs too much": (
+            lambda v, f: max(n for n in v if v[n] <= f * v[1])
+        ),
+        "the table was read in the order in which it is written; sort it by n": (
+            lambda v, f: _first_failure(v, list(v), lambda n, before: v[n] > f * v[1])
+        ),
+    },
+)
+
+
+def check_knee(function: Callable[[dict[int, float], float], int]) -> bool:
+    """function(v, factor) -> the largest n up to which no pass in the table costs more than factor times v[1]."""
+    return KNEE.check(function)
+
+
+def _bytes(layers: int, width: int, vocab: int, context: int, n: int, itemsize: int, **wrong: int) -> int:
+    """Matrix by matrix; wrong: how often a matrix is counted by mistake."""
+    numbers = vocab * width * wrong.get("head", 1)
+    for _ in range(layers):
+        shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+        shapes += [(context, width)] * wrong.get("keys_and_values", 2)
+        numbers += sum(rows * columns for rows, columns in shapes)
+    return itemsize * numbers
+
+
+BYTES_READ = Exercise.against(
+    _bytes,
+    cases={
+        "1 layer of width 2, 3 words, nothing cached, float32": (1, 2, 3, 0, 1, 4),
+        "the same with 5 tokens cached": (1, 2, 3, 5, 1, 4),
+        "the same, 4 tokens in the pass": (1, 2, 3, 5, 4, 4),
+        "the same in 16 bit": (1, 2, 3, 5, 4, 2),
+        "GPT-2 large after 64 tokens, 5 in the pass": (36, 1280, 50257, 64, 5, 4),
+    },
+    mistakes={
+        "this counts numbers, not bytes: each takes itemsize bytes": lambda *a: _bytes(*a[:5], 1),
+        "the weights are fetched n times; one pass fetches them once, for all its tokens": (
+            lambda la, w, v, c, n, i: (n - 1) * _bytes(la, w, v, 0, n, i) + _bytes(la, w, v, c, n, i)
+        ),
+        "all is fetched n times; a pass fetches it once": lambda *a: a[4] * _bytes(*a),
+        "the head is missing: vocab x width weights turn the last layer into scores": lambda *a: _bytes(*a, head=0),
+        "the vocabulary's table is counted twice; input and head share it, and the input looks up n rows only": (
+            lambda *a: _bytes(*a, head=2)
+        ),
+        "keys or values are missing: the cache holds both": lambda *a: _bytes(*a, keys_and_values=1),
+        "the cache is missing: a pass reads the keys and values of the context": lambda *a: _bytes(
+            *a, keys_and_values=0
+        ),
+        "the cache is counted for one layer only: each layer has its own": (
+            lambda la, w, v, c, n, i: _bytes(la, w, v, 0, n, i) + i * 2 * c * w
+        ),
+        "the new tokens are counted as cached: what was in memory before the pass is asked for": (
+            lambda la, w, v, c, n, i: _bytes(la, w, v, c + n, n, i)
+        ),
+    },
+)
+
+
+def check_bytes_read(function: Callable[[int, int, int, int, int, int], int]) -> bool:
+    """function(layers, width, vocab, context, n, itemsize) -> bytes that a GPT-2 pass must fetch from memory."""
+    return BYTES_READ.check(function)

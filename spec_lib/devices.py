@@ -1,0 +1,85 @@
+"""The devices of this machine: which there are, what they are called, and models that use one thread of the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import platform
+import re
+from pathlib import Path
+
+import torch
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of this name; ValueError where there is none, or this machine does not have it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"there is no device {name!r}: use cuda, mps or cpu.") from None
+    missing = device.type != "cpu" and not available(device.type)
+    if missing or device.type == "cuda" and (device.index or 0) >= max(1, torch.cuda.device_count()):
+        raise ValueError(f"this machine has no {device}: leave the device out, or use cpu.")
+    return device
+
+
+def available(kind: str) -> bool:
+    """Whether this machine has a device of this kind ("cuda", "mps"); False where torch cannot tell ("meta")."""
+    module = getattr(torch, kind, None)
+    return module is not None and hasattr(module, "is_available") and module.is_available()
+
+
+def machine(device: torch.device) -> str:
+    """The model of the processor that computes, GPU or CPU; never the name of the computer."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    found = None
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def one_thread(model: torch.nn.Module) -> None:
+    """Let this model's calls on the CPU use one thread, whatever number is set, and restore that number after each.
+
+    Its matrices are so small that a second thread saves little, and when another process holds that thread's core,
+    the first waits for it at every operation: calls have been seen to take a hundred times as long.  Copies of the
+    model, and what `torch.save` or pickle makes of it, keep to one thread too.
+    """
+    kind = type(model)
+    model.__class__ = kind if hasattr(kind, "on_many_threads") else _on_one_thread(kind)
+
+
+@functools.cache
+def _on_one_thread(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    """The subclass of a model's class whose `forward` uses one thread.
+
+    A subclass, because copies keep their class; a pair of hooks would not restore the number after Ctrl-C.
+    """
+
+    class OneThread(kind):
+        on_many_threads = kind
+
+        @functools.wraps(kind.forward)
+        def forward(self, *args, **kwargs):
+            threads = torch.get_num_threads()
+            if threads == 1 or self.device.type != "cpu":
+                return super().forward(*args, **kwargs)
+            torch.set_num_threads(1)
+            try:
+                return super().forward(*args, **kwargs)
+            finally:
+                torch.set_num_threads(threads)
+
+        def __reduce_ex__(self, protocol):  # no module holds this class by name: pickle the one it is made of
+            _, _, *state = super().__reduce_ex__(protocol)
+            return _empty, (kind,), *state
+
+    OneThread.__name__, OneThread.__qualname__ = kind.__name__, kind.__qualname__
+    return OneThread
+
+
+def _empty(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A model on one thread without its state, which unpickling fills in."""
+    made = _on_one_thread(kind)
+    return made.__new__(made)

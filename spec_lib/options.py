@@ -1,0 +1,136 @@
+"""What the command line understands, and what follows from it before a model is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        """One sentence and exit code 2."""
+        print(f"{self.prog}: {message} (try --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = Parser(prog="python -m spec_lib", description="Speculative sampling from the command line.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    g = commands.add_parser("generate", help="continue a text speculatively")
+    g.add_argument("prompt", help="the text to continue")
+    _add_pair(g)
+    _add_sampling(g, "length of the continuation (default 100)")
+    g.add_argument(
+        "--rule",
+        choices=["google", "deepmind"],
+        default="google",
+        help="how draft tokens are verified: all at once (Leviathan et al.) or one after the other (Chen et al.); the "
+        "same text either way (default google)",
+    )
+    g.add_argument("--seed", type=int, help="a number that makes the text repeatable (default: another text each time)")
+    g.add_argument("--ignore-eos", action="store_true", help="go on where the model would end the text")
+    g.add_argument("--compare", action="store_true", help="also time plain decoding, and print the speed-up")
+    g.add_argument("-v", "--verbose", action="store_true", help="colour tokens by origin and list each rejection")
+
+    b = commands.add_parser("bench", help="time the loops side by side, or one factor at a time")
+    _add_pair(b)
+    _add_sampling(b, "length of each text (default 100)")
+    b.add_argument(
+        "--runs", type=int, help="evaluations, warm-up not counted (default 50; of a sweep 10 at each value)"
+    )
+    b.add_argument("--prompt", help="a text, or the name of one of the pair's prompts (default: all of these in turn)")
+    b.add_argument("--sweep", metavar="FACTOR", help="gamma, length, temperature, prompt or draft: vary this one")
+    b.add_argument("--values", nargs="+", metavar="VALUE", help="of the sweep; default: its usual ones")
+    b.add_argument(
+        "--out",
+        default="bench",
+        help="writes OUT.json, OUT.csv and OUT.png, replacing them; in a folder bench.json and so on (default bench)",
+    )
+
+    r = commands.add_parser("record", help="one JSON of this machine's timings, which the notebooks replay")
+    _add_pair(r)
+    r.add_argument("--runs", type=int, default=10, help="evaluations at each setting (default 10)")
+    r.add_argument("--out", help="the JSON file; default: notebooks/recordings/MACHINE-PAIR.json")
+
+    k = commands.add_parser("check", help="is it exact on this device, and should it pay? minutes, no network")
+    _add_device(k, "of the timings (default float32, on a GPU float16 too)")
+    k.add_argument("--full", action="store_true", help="GPT-2's shapes on a CPU too: many minutes, 10 GB of memory")
+    k.add_argument(
+        "--seconds", type=int, default=240, help="shapes that would not be done by then are left out (default 240)"
+    )
+    k.add_argument(
+        "--record",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="keep it for the notebooks; without FILE in notebooks/recordings/MACHINE-check.json",
+    )
+    return top
+
+
+def _add_pair(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--target", help='hub id or folder, or "tiny" (the embedded pair); default: as load_pair() chooses')
+    p.add_argument(
+        "--draft", help="hub id or folder that shares the target's vocabulary; of tiny: small, medium, large"
+    )
+    _add_device(p, "of the weights (default float32)")
+
+
+def _add_device(p: argparse.ArgumentParser, dtype_help: str) -> None:
+    p.add_argument("--device", help="cuda, mps or cpu; default: a GPU where there is one")
+    p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help=dtype_help)
+
+
+def _add_sampling(p: argparse.ArgumentParser, length_help: str) -> None:
+    p.add_argument("--gamma", type=int, default=4, help="draft tokens a round (default 4)")
+    p.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default 1)")
+    p.add_argument("--top-k", type=int, help="draw from the k likeliest tokens only (default: all)")
+    p.add_argument("--top-p", type=float, help="draw from the likeliest tokens that hold this mass (default: all)")
+    p.add_argument("--max-new-tokens", type=int, default=100, help=length_help)
+
+
+def refuse_pair(args: argparse.Namespace) -> None:
+    """ValueError for a pair that cannot be one, before anything is loaded; a draft of tiny alone means tiny."""
+    from .pairs import TINY_DRAFTS, refuse_choice
+
+    if args.target is None and args.draft in TINY_DRAFTS:
+        args.target = "tiny"
+    if args.target is not None or args.draft is not None:
+        refuse_choice(args.target, args.draft)
+
+
+def load(args: argparse.Namespace, draft: str | None = None):
+    """The pair that the arguments name, or the same target with another draft."""
+    from . import load_pair
+
+    return load_pair(args.target, draft or args.draft, device=args.device, dtype=args.dtype)
+
+
+def setting_of(args: argparse.Namespace, prompt: str | None = None):
+    """The `benchmark.Setting` of the sampling options; ValueError where they are none."""
+    from .benchmark import Setting
+
+    return Setting(args.gamma, args.max_new_tokens, args.temperature, args.top_k, args.top_p, prompt)
+
+
+def sweep_values(args: argparse.Namespace, setting) -> list | None:
+    """The values of a sweep in their own types, each tried on the setting."""
+    from dataclasses import replace
+
+    from .benchmark import FACTORS
+
+    if args.sweep is None:
+        if args.values:
+            raise ValueError("--values are those of a --sweep: name its factor")
+        return None
+    if args.sweep not in FACTORS:
+        raise ValueError(f"--sweep varies one of {', '.join(FACTORS)}, got {args.sweep!r}")
+    field, usual = FACTORS[args.sweep]
+    kind = {"gamma": int, "length": int, "temperature": float}.get(args.sweep, str)
+    try:
+        values = [kind(x) for x in args.values] if args.values else None
+    except ValueError:
+        raise ValueError(f"--values of {args.sweep} must be numbers, got {' '.join(args.values)}") from None
+    for x in (values or usual or []) if field else []:
+        replace(setting, **{field: x})
+    return values

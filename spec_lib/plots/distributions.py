@@ -1,0 +1,161 @@
+"""Distributions over a few tokens: side by side, one over the other, and the frequencies of samples against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .glyphs import token_label
+from .style import BESIDE, GREYS, HATCHES, PALETTE, SHADES, beside_each_other, figure
+
+
+def _name_tokens(axis, tokens: Sequence[str], slanted: bool = False) -> None:
+    """The tokens under the bars at 0, 1, ...: slanted where asked for, or where a long one would touch the next."""
+    labels = [token_label(token) for token in tokens]
+    slanted = slanted or max(map(len, labels), default=0) > 12
+    axis.set_xticks(range(len(labels)), labels, **({"rotation": 30, "ha": "right"} if slanted else {}))
+
+
+def plot_distributions(distributions: dict[str, Sequence[float]], labels: Sequence[str], title: str) -> None:
+    """Bars of several distributions over the same few tokens, side by side.
+
+    distributions: name -> the probability of each token.  labels: the tokens' texts, as many.
+    """
+    with figure(9, 3.4, title=title) as axis:
+        for i, ((name, values), (x, width)) in enumerate(
+            zip(distributions.items(), beside_each_other(len(labels), len(distributions)), strict=True)
+        ):
+            look = {"color": SHADES[i % len(SHADES)], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
+            axis.bar(x, [float(v) for v in values], width, label=name, **look)
+        _name_tokens(axis, labels, slanted=True)
+        axis.set(xlabel="next token", ylabel="probability")
+        axis.legend()
+
+
+def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[float]]:
+    """The areas of the stacked overlap of target p and draft q, one number for each token.
+
+    {"accepted": min(p, q), "residual": (p - q)+, "rejected": (q - p)+}: token by token, accepted + residual is p and
+    accepted + rejected is q.
+    """
+    a, b = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (p, q))
+    parts = {"accepted": torch.minimum(a, b), "residual": (a - b).clamp(min=0), "rejected": (b - a).clamp(min=0)}
+    return {name: values.tolist() for name, values in parts.items()}
+
+
+OVERLAP_LOOKS = {  # colour, hatch and name of each area; what is rejected is an empty, crossed box
+    "accepted": (PALETTE["accepted"], "", "accepted: min(p, q)"),
+    "residual": (PALETTE["resampled"], "///", "residual: p - q where p is larger"),
+    "rejected": ("none", "xxx", "rejected: q - p where q is larger"),
+}
+
+
+def plot_overlap(p: Sequence[float], q: Sequence[float], labels: Sequence[str], title: str) -> None:
+    """The stacked overlap of target p and draft q over a few tokens: accepted and residual add up to p."""
+    parts, x = overlap_parts(p, q), list(range(len(labels)))
+    with figure(max(6.5, 0.8 * len(labels) + 3.5), 3.4, suptitle=title) as axis:
+        bottom = [0.0] * len(labels)
+        for name, values in parts.items():
+            colour, hatch, label = OVERLAP_LOOKS[name]
+            edge = PALETTE["rejected"] if name == "rejected" else "white"
+            total = f"{label} ({sum(values):.2f})"
+            axis.bar(x, values, 0.7, bottom=bottom, color=colour, hatch=hatch, edgecolor=edge, label=total)
+            bottom = [a + b for a, b in zip(bottom, values, strict=True)]
+        heights = [a + b for a, b in zip(parts["accepted"], parts["residual"], strict=True)]
+        axis.hlines(heights, [i - 0.42 for i in x], [i + 0.42 for i in x], "black", lw=2)
+        axis.plot([], [], "k-", lw=2, label="p, the target's distribution")
+        _name_tokens(axis, labels)
+        axis.set(xlabel="token", ylabel="probability", ylim=(0, 1.1 * max(bottom)))
+        axis.legend(**BESIDE)
+
+
+def noise_band(p: Sequence[float], samples: int, sigmas: float = 2.0) -> list[tuple[float, float]]:
+    """(low, high) for each token: where a right sampler's frequency lies, up to `sigmas` standard errors."""
+    return [
+        (max(0.0, x - sigmas * (x * (1 - x) / samples) ** 0.5), min(1.0, x + sigmas * (x * (1 - x) / samples) ** 0.5))
+        for x in map(float, p)
+    ]
+
+
+def plot_empirical(
+    frequencies: dict[str, Sequence[float]], p: Sequence[float], samples: int, labels: Sequence[str], title: str
+) -> None:
+    """Frequencies of one or more samplers against the target's distribution p, with two standard errors around it.
+
+    frequencies: name -> the share of each token among `samples` draws; a name that begins with a word of `PALETTE`
+    ("accepted alone") has its colour.  p: the probability of each token.  labels: the tokens' texts.
+    """
+    greys = GREYS * len(frequencies)
+    colours = [PALETTE.get(name.split()[0], grey) for name, grey in zip(frequencies, greys, strict=False)]
+    with figure(max(6.5, 1.1 * len(labels) + 3), 3.4, suptitle=title) as axis:
+        for i, ((name, values), (x, width)) in enumerate(
+            zip(frequencies.items(), beside_each_other(len(labels), len(frequencies)), strict=True)
+        ):
+            look = {"color": colours[i], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
+            axis.bar(x, [float(v) for v in values], width, label=name, **look)
+        for i, (value, (low, high)) in enumerate(zip(p, noise_band(p, samples), strict=True)):
+            axis.fill_between([i - 0.45, i + 0.45], low, high, color="black", alpha=0.25, lw=0)
+            axis.hlines(float(value), i - 0.45, i + 0.45, "black", lw=1.5)
+        axis.plot([], [], "k-", lw=1.5, label="p, with two standard errors")
+        _name_tokens(axis, labels)
+        axis.set(xlabel="token", ylabel="share")
+        axis.legend(**BESIDE)
+
+
+def statistic_bins(values: dict[str, Sequence[float]], bins: int = 40) -> tuple[list[float], dict[str, list[float]]]:
+    """(bins + 1 edges, name -> the share of its values in each bin), the edges shared by all.
+
+    values: name -> any number of values of at least 0.  What lies beyond 99 % of all is put into the last bin.
+    """
+    series = {name: torch.as_tensor(x, dtype=torch.float64).flatten() for name, x in values.items()}
+    end = float(torch.cat(list(series.values())).quantile(0.99)) or 1.0
+    found = {}
+    for name, x in series.items():
+        bin_of = (x / end * bins).long().clamp(0, bins - 1)
+        found[name] = (bin_of.bincount(minlength=bins) / max(len(x), 1)).tolist()
+    return [end * i / bins for i in range(bins + 1)], found
+
+
+def plot_statistics(values: dict[str, Sequence[float]], threshold: float, title: str) -> None:
+    """Histograms of a test's statistic for two kinds of samplers (or more), and the threshold of its alarm.
+
+    values: name -> the statistic of each of its samplers.
+    """
+    edges, shares = statistic_bins(values)
+    with figure(8, 3.4, title=title) as axis:
+        for i, (name, heights) in enumerate(shares.items()):
+            above = float((torch.as_tensor(values[name], dtype=torch.float64) > threshold).double().mean())
+            look = {"color": "none", "hatch": ["", "///", "xxx"][i % 3], "edgecolor": "black"}
+            look = look if i else {"color": GREYS[0], "alpha": 0.6, "hatch": "", "edgecolor": "white"}
+            said = f"{name}: {above:.1%} beyond the threshold"
+            axis.bar(edges[:-1], heights, edges[1] - edges[0], align="edge", lw=0.5, label=said, **look)
+        axis.axvline(threshold, color="black", ls="--", lw=1.5)
+        top = (threshold, axis.get_ylim()[1])
+        axis.annotate("alarm \u2192", top, (4, -10), textcoords="offset points", fontsize=10)
+        axis.set(xlabel="statistic (the last bar holds all larger ones)", ylabel="share of the samplers")
+        axis.set_xlim(0, None)
+        axis.legend()
+
+
+def plot_power(table: dict[str, Sequence[float]], tests: Sequence[str], title: str) -> None:
+    """Power of each test (columns) against each fault (rows): dark and with its number where the fault is caught.
+
+    table: the fault's name -> the power of each test against it.  tests: their names.
+    """
+    rows = [[float(x) for x in row] for row in table.values()]
+    with figure(1.05 * len(tests) + 2.6, 0.5 * len(rows) + 1.2, title=title) as axis:
+        axis.imshow(rows, cmap="Greys", vmin=0, vmax=1.15, aspect="auto")
+        for y, row in enumerate(rows):
+            for x, value in enumerate(row):
+                said = "none" if value < 0.01 else f"{value:.2f}"
+                axis.text(x, y, said, ha="center", va="center", fontsize=9, color="white" if value > 0.55 else "black")
+        axis.set_xticks(range(len(tests)), tests)
+        axis.set_yticks(range(len(rows)), list(table))
+        axis.xaxis.tick_top()
+        for edge in range(1, len(rows)):
+            axis.axhline(edge - 0.5, color="white", lw=2)
+        for edge in range(1, len(tests)):
+            axis.axvline(edge - 0.5, color="white", lw=2)
+        axis.tick_params(length=0)
+        axis.spines[:].set_visible(False)

@@ -1,0 +1,155 @@
+"""What was measured: tokens per second, speed-up against one factor, where the time goes, what others report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..benchmark import Measurement, Row, rows
+from .glyphs import token_label
+from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
+
+VARIANT_LOOKS = {  # colour and hatch of each variant; what writes the target's distribution has the target's colour
+    "target alone": (PALETTE["target"], ""),
+    "draft alone": (PALETTE["draft"], "xx"),
+    "speculative, google": (PALETTE["target"], "//"),
+    "speculative, deepmind": (PALETTE["target"], ".."),
+    "transformers": ("#666666", ""),
+    "transformers, assisted": ("#666666", "//"),
+}
+
+
+def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
+    """Tokens per second of each variant, with the standard deviation, the speed-up and a prediction.
+
+    rows: as `benchmark.rows` gives them.  save: a path or an open binary file for a PNG; None shows it.
+    """
+    base = next((r.tokens_per_second for r in rows if r.variant == "target alone"), None)
+    most = max([r.tokens_per_second or 0 for r in rows if r.variant != "draft alone"], default=0) or 1
+    with figure(8.5, 3.4, suptitle=title, save=save) as axis:
+        for y, r in enumerate(rows):
+            _draw_arm(axis, y, r, base, most)
+        if any(r.predicted for r in rows):
+            axis.plot([], [], **DIAMOND, color="white", label="predicted")
+        if base:
+            axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
+            axis.legend(**BELOW, ncols=2)
+        axis.set_yticks(range(len(rows)), [r.variant for r in rows])
+        axis.invert_yaxis()
+        axis.set(xlabel="tokens per second (whisker: standard deviation)", xlim=(0, 2.3 * most))
+
+
+def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
+    """One bar with its words; one that is much faster than all others (the draft alone) is cut off."""
+    rate = row.tokens_per_second
+    if rate is None:
+        axis.annotate(f" {row.note or 'nothing measured'}", (0, y), va="center", fontsize=9)
+        return
+    shown, (colour, hatch) = min(rate, 1.5 * most), VARIANT_LOOKS[row.variant]
+    spread = rate * row.sd / row.seconds if shown == rate else 0  # a bar that is cut off shows no end
+    axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
+    words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")
+    words += f", {row.speedup:.2f} x" if row.speedup else ""
+    guess = base * row.predicted if base and row.predicted else 0
+    if guess:
+        axis.plot(guess, y, **DIAMOND, color="white", ms=7, zorder=3)
+    axis.annotate(f"  {words}", (max(shown + spread, guess), y), va="center", fontsize=9)
+
+
+def sweep_points(sweep: Sequence[Measurement], variant: str = "speculative, google") -> list[dict]:
+    """{"value", "speedup", "error", "predicted", "alpha"} at each value of a sweep (`benchmark.sweep`).
+
+    sweep: one measurement for each value.  error: the standard error of the speed-up; values where the variant was not
+    measured are left out.
+    """
+    found = []
+    for m in sweep:
+        row = next((r for r in rows(m) if r.variant == variant), None)
+        if row and row.speedup:
+            error = row.speedup_sd / len(m.variants[variant].seconds) ** 0.5
+            copied = {k: getattr(row, k) for k in ("speedup", "predicted", "alpha")}
+            found.append({"value": m.value, "error": error, **copied})
+    return found
+
+
+def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str, save=None) -> None:
+    """Speed-up against one factor, measured (lines) and predicted (open marks), for each machine by name.
+
+    sweeps: the machine's name -> its sweep, as `sweep_points` takes it.  save: as in `plot_variants`.
+    """
+    drawn = {name: found for name, sweep in sweeps.items() if (found := sweep_points(sweep))}
+    values = list(dict.fromkeys(str(p["value"]) for found in drawn.values() for p in found))
+    marks, dashes = ["o", "s", "^", "v"], ["-", "--", "-.", ":"]
+    with figure(8, 3.8, suptitle=title, save=save) as axis:
+        for i, (name, found) in enumerate(drawn.items()):
+            x, colour = [values.index(str(p["value"])) for p in found], SHADES[i % len(SHADES)]
+            y, errors = [p["speedup"] for p in found], [2 * p["error"] for p in found]
+            look = {"color": colour, "marker": marks[i % 4], "ls": dashes[i % 4], "capsize": 4}
+            axis.errorbar(x, y, errors, **look, label=name)
+            guess = [(a, p["predicted"]) for a, p in zip(x, found, strict=True) if p["predicted"] is not None]
+            if guess:
+                axis.plot(*zip(*guess, strict=True), **{**DIAMOND, "markeredgecolor": colour}, color="white", ms=8)
+        if drawn:
+            axis.plot([], [], **DIAMOND, color="white", ms=8, label="predicted")
+            axis.legend(**BELOW, ncols=2)
+            tops = [max(p["speedup"] + 2 * p["error"], p["predicted"] or 0) for found in drawn.values() for p in found]
+            axis.set_ylim(0, 1.15 * max(1.1, *tops))
+        else:
+            axis.text(0.5, 0.5, "no recording of this yet", ha="center", transform=axis.transAxes)
+        axis.axhspan(0, 1, color="#DDDDDD", alpha=0.5, lw=0)
+        axis.axhline(1, color="black", lw=1, ls="--")
+        axis.text(-0.45, 0.05, "slower than the target alone", fontsize=9)
+        axis.set_xticks(range(len(values)), [token_label(v, 24) for v in values])
+        axis.set(xlabel=xlabel, ylabel="times as fast (bars: two standard errors)")
+        axis.set_xlim(-0.5, max(0, len(values) - 1) + 0.5)
+
+
+def breakdown_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
+    """{gamma: {"target", "draft", "rest", "prompt": milliseconds}} for each of `new` tokens.
+
+    bills: gamma -> {"target", "draft", "rest", "prompt": seconds of the whole text}, as `benchmark.time_breakdown`
+    gives them.
+    """
+    parts = ("target", "draft", "rest", "prompt")
+    return {int(gamma): {part: 1000 * bill[part] / new for part in parts} for gamma, bill in bills.items()}
+
+
+def plot_time_breakdown(bills: dict, new: int, title: str) -> None:
+    """Where the time of a token goes, at each gamma: the target's passes, the draft's, the rest, the prompt.
+
+    bills, new: as in `breakdown_rows`.
+    """
+    rows = breakdown_rows(bills, new)
+    looks = {"target": (PALETTE["target"], ""), "draft": (PALETTE["draft"], "xx")}
+    looks |= {"rest": ("#777777", "//"), "prompt": ("#CCCCCC", "")}
+    with figure(8, 0.5 * len(rows) + 1.3, title=title) as axis:
+        ends = [0.0] * len(rows)
+        for part, (colour, hatch) in looks.items():
+            values = [row[part] for row in rows.values()]
+            look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+            axis.barh(range(len(rows)), values, 0.7, left=ends, label=part, **look)
+            ends = [end + value for end, value in zip(ends, values, strict=True)]
+        for y, end in enumerate(ends):
+            axis.annotate(f" {end:.1f} ms, {ends[0] / end:.2f} x" if y else f" {end:.1f} ms", (end, y), va="center")
+        axis.set_yticks(range(len(rows)), [f"gamma {gamma}" if gamma else "plain" for gamma in rows])
+        axis.invert_yaxis()
+        axis.set(xlabel="milliseconds for each token of the text", xlim=(0, 1.25 * max(ends)))
+        axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.28)}, ncols=4)
+
+
+def plot_reported(rows: Sequence[tuple[str, float, float, float]], title: str) -> None:
+    """Reported speed-ups, a line each: nothing with so many tokens per target pass can be faster than the bar's end.
+
+    rows: (name, predicted speed-up, measured speed-up, tokens per target pass) of each setting.
+    """
+    y = list(range(len(rows)))
+    with figure(7.5, 0.36 * len(rows) + 1.2, title=title) as axis:
+        grey = {"color": "#e6e6e6", "edgecolor": "#999999"}
+        axis.barh(y, [t for *_, t in rows], 0.7, **grey, label="tokens per target pass, a free draft")
+        axis.plot([r[1] for r in rows], y, **DIAMOND, color=PALETTE["draft"], ms=7, label="predicted")
+        look = {**DIAMOND, "marker": "o"}
+        axis.plot([r[2] for r in rows], y, **look, color=PALETTE["target"], ms=8, label="measured")
+        axis.set_yticks(y, [name for name, *_ in rows])
+        axis.invert_yaxis()
+        axis.axvline(1, color="black", lw=1, ls="--")
+        axis.set(xlabel="times as fast as plain decoding")
+        axis.legend(**BESIDE)

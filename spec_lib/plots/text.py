@@ -1,0 +1,116 @@
+"""Text in colour: the pieces of a generation as they come, for a notebook (HTML) and for a terminal (ANSI).
+
+Control characters that a model may write (ESC, backspace, carriage return, ...) are shown, never passed on: on a
+terminal they clear the screen or move the cursor, and in HTML they are not seen at all.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+
+from . import style
+from .characters import without_controls
+
+BAD = "\ufffd"  # what bytes that are no character decode to
+
+
+def origins(rounds: Sequence) -> list[str]:
+    """The origin of each emitted token of some rounds, in order."""
+    return [o for r in rounds for o in ["accepted"] * r.accepted + ([] if r.token is None else [r.origin])]
+
+
+def pieces(pair, ids: torch.Tensor, emitted: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    """(text, origin) of each emitted (token, origin) after the prompt ids (1, length), as they come.
+
+    Joined, they are the decoded text.  A token may be a piece of a UTF-8 character: such tokens are held until the
+    character is whole, and it is given to the token that completed it.  Bytes that are none come as U+FFFD.
+    """
+    known, held = _recent(pair, ids.flatten().tolist()), []  # held: the origins of tokens of which nothing is shown
+    shown, text = len(pair.decode(known)), ""
+    for token, name in emitted:
+        known.append(int(token))
+        held.append(name)
+        text = pair.decode(known)
+        # The beginning of a character decodes to U+FFFD, one in all or one a byte, and so may, as long as its bytes
+        # last, a whole character before it: what is at the end waits.  After nine tokens it is no character.
+        whole = max(len(text.rstrip(BAD)), len(text) - 3 if len(held) > 8 else 0)
+        if whole > shown:
+            good = whole - len(text[shown:whole].lstrip(BAD))
+            if shown < good:
+                yield text[shown:good], held[0]
+            if good < whole:
+                yield text[good:whole], name
+            shown = whole
+        if shown == len(text):
+            held = []
+            if len(known) > 32:
+                known = _recent(pair, known)
+                shown = len(pair.decode(known))
+        else:
+            held = held[-8:]
+    if held and len(text) > shown:
+        yield text[shown:], held[-1]  # the text ends inside a character
+
+
+def _recent(pair, known: list[int]) -> list[int]:
+    """The last tokens, as few as decode on their own to the end of the text (some decode otherwise at a beginning)."""
+    text = pair.decode(known)
+    return next((known[-n:] for n in (8, 12, 16, 32) if text.endswith(pair.decode(known[-n:]))), known)
+
+
+def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
+    """A generation as HTML: prompt faint, each token marked by its origin, with a legend that needs no colour.
+
+    Raises ValueError where ids are not the prompt of this generation.
+    """
+    ids = prompt_of(ids, generation)
+    names = origins(generation.rounds) or ["plain"] * len(generation.tokens)
+    parts = [f'<span style="{style.CSS["prompt"]}">{_escaped(pair.decode(ids))}</span>']
+    for text, name in pieces(pair, ids, zip(generation.tokens.tolist(), names, strict=True)):
+        parts.append(f'<span style="{style.CSS[name]}" title="{style.MEANING[name]}">{_escaped(text)}</span>')
+    body = "".join(parts)
+    if legend:
+        used = [n for n in style.MEANING if n in names]
+        body += "<br><small>" + " &nbsp; ".join(
+            f'<span style="{style.CSS[n]}">{n}</span> ({style.SHAPE[n]}): {style.MEANING[n]}, {names.count(n)}'
+            for n in used
+        )
+        body += "</small>"
+    return f'<div style="white-space:pre-wrap;line-height:1.9;max-width:60em">{body}</div>'
+
+
+def _escaped(text: str) -> str:
+    return html.escape(without_controls(text))
+
+
+def prompt_of(ids: torch.Tensor, generation) -> torch.Tensor:
+    """The prompt of a generation, (1, length); ValueError if `ids` are not it (padding to its left is none of it)."""
+    if not isinstance(ids, torch.Tensor) or not hasattr(generation, "tokens"):
+        raise ValueError("give the prompt's ids, pair.encode(prompt), and then the generation that was made from them")
+    prompt = generation.ids[:, : generation.ids.shape[1] - len(generation.tokens)]
+    given = ids.reshape(1, -1)[:, -prompt.shape[1] :]
+    if not torch.equal(given.to(prompt.device), prompt):
+        raise ValueError(
+            f"these {ids.numel()} ids are not the prompt of this generation, which begins with {prompt.shape[1]} "
+            "others: give the ids that it was made from"
+        )
+    return prompt
+
+
+def show_text(pair, ids: torch.Tensor, generation) -> None:
+    """Display `html_text` in a notebook."""
+    from IPython.display import HTML, display
+
+    display(HTML(html_text(pair, ids, generation)))
+
+
+def ansi_text(text: str, origin: str, colour: bool = True) -> str:
+    """A piece of text for a terminal, marked by its origin with a colour and a face (bold, italic, underlined).
+
+    Its own control characters are spelled out, with and without colour.
+    """
+    text = without_controls(text)
+    return f"\x1b[{style.ANSI[origin]}m{text}\x1b[0m" if colour else text

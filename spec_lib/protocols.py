@@ -1,0 +1,165 @@
+"""What may be plugged into the loops, and all that they ask of it: the page to read first.
+
+A **drafter** proposes, the target **model** scores, a **rule** decides, a source of **randomness** draws.  Whatever has
+the members of a protocol below is one; nothing has to be derived from these classes, and the loops in `decoding` look
+at nothing else.  Tensors are on the target's device; positions count the text's tokens from 0.
+
+A **distribution** over the next token is a tensor (vocab,) of probabilities that sum to 1: the target's is `p`, the
+draft's `q`.  A model returns logits; `Sampling.probabilities` turns them into a distribution.
+
+Abilities that a plug may have or not are protocols of their own, at the end of the page.  The loops look for them by
+name (`hasattr`), so that a wrapper that passes its attributes on has those of what is inside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from .sampling import Sampling
+
+
+@dataclass
+class Draft:
+    """Proposed tokens (k,) int64, and the distributions q (k, vocab) from which each was really drawn.
+
+    q None: the drafter was certain (one-hot).  k may be 0, and smaller than asked.  cut: it is smaller because the
+    drafter's context ends, so that the round says little about the drafter.
+    """
+
+    tokens: torch.Tensor
+    q: torch.Tensor | None
+    cut: bool = False
+
+
+class Model(Protocol):
+    """A language model that reads one text.  `CachedModel`, `TableModel`; notebooks 01 and 06.
+
+    length: tokens read and not rolled back.  max_length: the most that it can read, None where nothing limits it.
+    vocab: the width of its logits.  A model brings its own evaluation mode and does without gradients: whoever calls a
+    network of their own in `feed` wraps the call in `evaluating(network)` (`spec_lib.cache`).
+    """
+
+    length: int
+    max_length: int | None
+    vocab: int
+    device: torch.device
+
+    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+        """Read ids (n,) after those read before.  Returns logits (n, vocab), row i for the token after ids[i]; with
+        `keep`, the last `keep` rows are enough."""
+        ...
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` tokens; `rollback(0)` empties it."""
+        ...
+
+
+class Drafter(Protocol):
+    """What proposes tokens.  `ModelDrafter`; notebooks 06 and 10."""
+
+    def start(self, ids: torch.Tensor, sampling: Sampling, randomness: Randomness, target: Model) -> Session:
+        """A session for a text that begins with the prompt ids (length,).  sampling: the draft's own.  target: the
+        model that will verify, with nothing read yet; its `vocab` is the width that q may have at most."""
+        ...
+
+
+class Session(Protocol):
+    """A drafter at work on one text; all its state is here."""
+
+    def propose(self, k: int) -> Draft:
+        """At most k tokens that may follow the text, k at least 0: fewer, or none, at any time."""
+        ...
+
+    def accept(self, n: int, token: torch.Tensor, tokens: list[int]) -> None:
+        """What became of them: the first n were accepted, then `token` (1,) was added.  tokens: all of these, n + 1
+        ints, so that nobody has to wait for the device again."""
+        ...
+
+
+class Rule(Protocol):
+    """How many drafted tokens are accepted.  `verify_google`, `verify_deepmind`; notebooks 03 to 05.
+
+    A rule that has a parameter named `position` is given the position of the first drafted token, an int.
+    """
+
+    def __call__(
+        self, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor
+    ) -> tuple[int | torch.Tensor, torch.Tensor]:
+        """p: (k + 1, vocab), q: (k, vocab), drafted: (k,), uniforms: (k,) or what the randomness hands out instead.
+        Returns (n, distribution (vocab,) of the next token), 0 <= n <= k, n an int or a 0-d int64 tensor."""
+        ...
+
+
+class Randomness(Protocol):
+    """Where a text's random numbers come from.  `spec_lib.Randomness` is the one that a seed is turned into."""
+
+    def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
+        """One token (1,) int64 from the distribution p (vocab,), for this position of the text."""
+        ...
+
+    def uniforms(self, k: int, position: int) -> torch.Tensor:
+        """What the rule gets for the k tokens from this position on: for both papers' rules, (k,) in [0, 1)."""
+        ...
+
+
+# --- abilities that a plug may have or not ----------------------------------------------------------------------------
+
+
+class Renewable(Protocol):
+    """A model that several texts may share.  Without this ability it is emptied for each text."""
+
+    def fresh(self) -> Model:
+        """The same model with nothing read."""
+        ...
+
+
+class Selective(Protocol):
+    """A model that cannot write every text, or not always roll back: it says so in a ValueError of one sentence.
+
+    Either method may be there without the other.
+    """
+
+    def refuse_text(self, size: int, longest: int) -> None:
+        """As a target: it cannot write a text that grows from `size` tokens to `longest`."""
+        ...
+
+    def refuse_rollback(self, longest: int) -> None:
+        """As a target or a draft: in a text of `longest` tokens it cannot be rolled back."""
+        ...
+
+
+class Padded(Protocol):
+    """A model with a token that is no text.  A prompt that begins with it is refused unless its mask hides it."""
+
+    padding: int | None
+
+
+class Counting(Protocol):
+    """A model that counts the positions fed to it, rolled back or not: the work done."""
+
+    fed: int
+
+
+class SelectiveDrafter(Protocol):
+    """A drafter that cannot work for every text or every target."""
+
+    def refuse(self, target: Model, longest: int) -> None:
+        """ValueError, in a sentence, where it cannot draft for this target in a text of `longest` tokens."""
+        ...
+
+
+class Measured(Protocol):
+    """A session that can say how many tokens its cache holds (None: it has none); for traces."""
+
+    length: int | None
+
+
+class Foresighted(Protocol):
+    """A session that can tell its q one position after its own draft; for traces of the overlap there."""
+
+    def look_ahead(self) -> torch.Tensor | None:
+        """(vocab,), or None where its context ends.  Called before `accept`; it leaves no trace in the session."""
+        ...

@@ -1,0 +1,118 @@
+"""What a speculative text leaves behind: rounds, the finished text, and its statistics.  Notebooks 00 and 08."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+
+class CacheLengths(NamedTuple):
+    """Tokens in a cache before a round, when it was fullest, and after the rollback."""
+
+    before: int
+    filled: int
+    after: int
+
+
+@dataclass(eq=False)  # tensors have no single truth value, so rounds are compared by identity
+class Round:
+    """What one target pass did.
+
+    drafted: (k,) int64 on the CPU.  accepted: how many of them were emitted.  token: what the target added; None
+    only when an accepted draft token was EOS.  origin: "resampled" (from the residual distribution, after a rejection)
+    | "bonus" (all accepted) | "plain" (nothing was drafted) | None (no token).  cut: the round could not run its
+    course, because the budget or the draft's context ended or because EOS fell inside it; it stays out of fits.
+    Where they were traced also, on the CPU: uniforms (k,), p (k + 1, vocab), q (k, vocab), overlap (k + 1,) = sum
+    min(p, q) (NaN where the drafter has no distribution), and what each cache held (`CacheLengths`; positions fed =
+    filled - before).
+    """
+
+    drafted: torch.Tensor
+    accepted: int
+    token: int | None
+    origin: str | None
+    cut: bool = False
+    uniforms: torch.Tensor | None = None
+    p: torch.Tensor | None = None
+    q: torch.Tensor | None = None
+    overlap: torch.Tensor | None = None
+    target_cache: CacheLengths | None = None
+    draft_cache: CacheLengths | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens that this round added to the text, in order."""
+        return self.drafted[: self.accepted].tolist() + ([] if self.token is None else [self.token])
+
+    @property
+    def rejected(self) -> int | None:
+        """The rejected draft token, or None."""
+        return int(self.drafted[self.accepted]) if self.origin == "resampled" else None
+
+
+@dataclass(eq=False)
+class Generation:
+    """A finished text.
+
+    tokens: (new,) int64 on the CPU.  ids: (1, prompt + new) on the prompt's device, without the padding that an
+    attention mask hid.  rounds: [] for autoregressive.  stop_reason: "eos" | "length".
+    """
+
+    tokens: torch.Tensor
+    ids: torch.Tensor
+    rounds: list[Round] = field(default_factory=list)
+    stop_reason: str = "length"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts over rounds, and the numbers that are often confused (each NaN where it is undefined).
+
+    alpha: acceptance rate, accepted / (accepted + rejected): draft tokens after a rejection were never tested.
+    mean_overlap: mean of sum min(p, q) over the tested positions (rounds whose overlap was traced only).
+    tokens_per_pass: emitted tokens per target pass.
+    share: accepted / drafted, the misleading one: it falls with gamma although nothing got worse.
+    """
+
+    passes: int
+    emitted: int
+    drafted: int
+    accepted: int
+    rejected: int
+    bonus: int
+    plain: int
+    alpha: float
+    mean_overlap: float
+    tokens_per_pass: float
+    share: float
+
+
+def summarize(rounds: Iterable[Round] | Generation) -> Summary:
+    """The one home of a generation's statistics; they count what was emitted.  Notebook 08."""
+    rounds = list(rounds.rounds if isinstance(rounds, Generation) else rounds)
+    origins = [r.origin for r in rounds]
+    accepted, rejected = sum(r.accepted for r in rounds), origins.count("resampled")
+    drafted, emitted = sum(len(r.drafted) for r in rounds), accepted + sum(r.token is not None for r in rounds)
+    traced = [r for r in rounds if r.overlap is not None]
+    overlaps = [x for r in traced for x in r.overlap[: r.accepted + (r.origin == "resampled")].tolist()]
+
+    def ratio(a: float, b: float) -> float:
+        return a / b if b else math.nan
+
+    return Summary(
+        passes=len(rounds),
+        emitted=emitted,
+        drafted=drafted,
+        accepted=accepted,
+        rejected=rejected,
+        bonus=origins.count("bonus"),
+        plain=origins.count("plain"),
+        alpha=ratio(accepted, accepted + rejected),
+        mean_overlap=ratio(sum(overlaps), len(overlaps)),
+        tokens_per_pass=ratio(emitted, len(rounds)),
+        share=ratio(accepted, drafted),
+    )

@@ -1,0 +1,44 @@
+"""What a round keeps where it is asked to: distributions, overlap, what the caches held.  The text stays the same."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+
+import torch
+
+from . import protocols
+from .records import CacheLengths, Round
+
+
+class Tracer:
+    """The traced parts of one text's rounds.  parts: some of "distributions", "overlap", "caches"."""
+
+    def __init__(self, parts: frozenset[str], target: protocols.Model):
+        self.parts, self.target = parts, target
+
+    def begin(self, session: protocols.Session) -> None:
+        """A round begins: note what the caches hold."""
+        self.session = session
+        self.before = self._lengths()
+
+    @contextlib.contextmanager
+    def rollback(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor) -> Iterator[None]:
+        """Around the rollback of a round: what can be seen only before it, and what only after it."""
+        filled = self._lengths()
+        if "overlap" in self.parts:
+            k, session = len(q), self.session
+            ahead = session.look_ahead() if hasattr(session, "look_ahead") else None
+            beyond = p.new_full((1,), math.nan) if ahead is None else torch.minimum(p[k], ahead).sum().view(1)
+            done.overlap = torch.cat([torch.minimum(p[:k], q).sum(-1), beyond]).cpu()
+        if "distributions" in self.parts:
+            done.uniforms, done.p, done.q = uniforms.cpu(), p.cpu(), q.cpu()
+        yield
+        held = zip(self.before, filled, self._lengths(), strict=True)
+        done.target_cache, done.draft_cache = (None if n[0] is None else CacheLengths(*n) for n in held)
+
+    def _lengths(self) -> tuple[int | None, int | None]:
+        if "caches" not in self.parts:
+            return None, None
+        return self.target.length, getattr(self.session, "length", None)

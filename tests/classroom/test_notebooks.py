@@ -1,0 +1,485 @@
+"""What every committed notebook must be like, and that its set-up cell works where a reader opens it.
+
+nbval compares the outputs. It does not notice a notebook whose outputs are missing, or whose cells are mostly exempt;
+these rules do. Each is a function from a notebook to its complaints, and each is shown a notebook that breaks it.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tests.helpers.notebooks import FILES, code
+from tests.helpers.paths import ROOT
+
+REASONS = {"reason-timing", "reason-widget", "reason-versions"}
+EXEMPT = {"nbval-ignore-output", "nbval-skip", "nbval-raises-exception", "raises-exception"}
+Book = nbformat.NotebookNode
+
+
+# ---------------------------------------------------------------- the rules
+
+
+def tags(cell: Book) -> set[str]:
+    return set(cell.metadata.get("tags", []))
+
+
+def where(cell: Book) -> str:
+    return repr(cell.source.strip().splitlines()[0]) if cell.source.strip() else "an empty cell"
+
+
+def output_texts(cell: Book) -> Iterator[str]:
+    for output in cell.outputs:
+        if "text" in output:
+            yield output.text
+        for kind, value in output.get("data", {}).items():
+            if isinstance(value, str) and not kind.startswith("image/"):
+                yield value
+
+
+def executed_in_order(book: Book) -> list[str]:
+    counts = [cell.execution_count for cell in code(book)]
+    return [] if counts == list(range(1, len(counts) + 1)) else [f"execution counts are {counts}"]
+
+
+def no_stderr(book: Book) -> list[str]:
+    return [f"stderr below {where(c)}" for c in code(book) for o in c.outputs if o.get("name") == "stderr"]
+
+
+def no_errors(book: Book) -> list[str]:
+    cells = [c for c in code(book) if "raises-exception" not in tags(c)]
+    return [f"an error below {where(c)}" for c in cells for o in c.outputs if o.output_type == "error"]
+
+
+def plain_kernel(book: Book) -> list[str]:
+    name = book.metadata.get("kernelspec", {}).get("name")
+    return [] if name == "python3" else [f"the kernel is {name!r}, not 'python3'"]
+
+
+def no_widget_state(book: Book) -> list[str]:
+    return ["metadata.widgets is stored"] if "widgets" in book.metadata else []
+
+
+def no_addresses(book: Book) -> list[str]:
+    path = r"(?<![\w/:.<~-])/(?:[\w.-]+/)+[\w.-]+|\b[A-Z]:\\\w"  # /a/b, but not a URL's, nor </td>
+    wrong = re.compile(rf"\b0x[0-9a-fA-F]{{6,}}|{path}")
+    found = [(match[0], cell) for cell in code(book) for text in output_texts(cell) for match in wrong.finditer(text)]
+    return [f"{address} in the output of {where(cell)}" for address, cell in found]
+
+
+def no_svg(book: Book) -> list[str]:
+    return [f"an svg below {where(c)}" for c in code(book) for o in c.outputs if "image/svg+xml" in o.get("data", {})]
+
+
+def few_exempt(book: Book) -> list[str]:
+    shown = [cell for cell in code(book) if cell.outputs]
+    exempt = [cell for cell in shown if EXEMPT & tags(cell)]
+    allowed = math.ceil(len(shown) / 5)
+    return [] if len(exempt) <= allowed else [f"{len(exempt)} of {len(shown)} cells with output are exempt"]
+
+
+def exempt_for_a_reason(book: Book) -> list[str]:
+    silent = {"nbval-ignore-output", "nbval-skip"}
+    cells = [cell for cell in code(book) if silent & tags(cell) and not REASONS & tags(cell)]
+    return [f"no reason tag ({', '.join(sorted(REASONS))}) on {where(cell)}" for cell in cells]
+
+
+def tags_not_comments(book: Book) -> list[str]:
+    wrong = re.compile(r"^\s*#\s*(NBVAL_|PYTEST_VALIDATE)", re.MULTILINE)
+    return [f"an nbval comment in {where(cell)}" for cell in code(book) if wrong.search(cell.source)]
+
+
+def no_semicolon(book: Book) -> list[str]:
+    return [f"{where(cell)} ends in a semicolon" for cell in code(book) if cell.source.rstrip().endswith(";")]
+
+
+def no_empty_cell(book: Book) -> list[str]:
+    return ["an empty cell"] if any(not cell.source.strip() for cell in book.cells) else []
+
+
+def short_cells(book: Book) -> list[str]:
+    cells = [cell for cell in code(book) if len(cell.source.splitlines()) > 30]
+    return [f"{where(cell)} has {len(cell.source.splitlines())} lines" for cell in cells]
+
+
+def text_between(book: Book) -> list[str]:
+    pairs = zip(book.cells, book.cells[1:], strict=False)
+    return [f"no text before {where(b)}" for a, b in pairs if a.cell_type == b.cell_type == "code"]
+
+
+def header(book: Book) -> list[str]:
+    first = book.cells[0]
+    if first.cell_type != "markdown" or not re.match(r"# \d\d · \S", first.source):
+        return ["the first cell is not a title like '# 00 · Tour'"]
+    return [] if re.search(r"^\[!\[Open in Colab\]\(", first.source, re.MULTILINE) else ["the header has no badge"]
+
+
+def one_setup_cell(book: Book) -> list[str]:
+    cells = [cell for cell in code(book) if "setup" in tags(cell)]
+    if len(cells) != 1 or cells[0] is not code(book)[0]:
+        return ["the first code cell, and no other, carries the tag 'setup'"]
+    lines = len(cells[0].source.splitlines())
+    return [] if lines <= 13 else [f"the set-up cell has {lines} lines"]
+
+
+def timings_decide_nothing(book: Book) -> list[str]:
+    """An assertion about a timing may ask whether there is one (> 0), never which is larger: some machine differs."""
+    found = []
+    for cell in code(book):
+        if "reason-timing" not in tags(cell):
+            continue
+        for check in (n for n in ast.walk(ast.parse(cell.source)) if isinstance(n, ast.Assert)):
+            for compared in (n for n in ast.walk(check.test) if isinstance(n, ast.Compare)):
+                positive = isinstance(compared.ops[0], ast.Gt) and ast.unparse(compared.comparators[0]) == "0"
+                if not positive and not isinstance(compared.ops[0], (ast.Eq, ast.In)):
+                    found.append(f"a timing decides: {ast.unparse(compared)}")
+    return found
+
+
+def no_install(book: Book) -> list[str]:
+    wrong = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\S+\s+)*?(install|add)\b")
+    return [f"an install in {where(cell)}" for cell in code(book) if wrong.search(cell.source)]
+
+
+def exports_to_html(book: Book) -> list[str]:
+    from nbconvert import HTMLExporter
+
+    try:
+        page, _ = HTMLExporter().from_notebook_node(book)
+    except Exception as error:
+        return [f"nbconvert fails: {error}"]
+    return [] if all(line in page for line in ("<html", "</html>")) else ["nbconvert writes no page"]
+
+
+def same_setup(books: list[Book]) -> list[str]:
+    sources = {cell.source for book in books for cell in code(book) if "setup" in tags(cell)}
+    return [] if len(sources) == 1 else [f"there are {len(sources)} different set-up cells"]
+
+
+RULES = [
+    executed_in_order,
+    no_stderr,
+    no_errors,
+    plain_kernel,
+    no_widget_state,
+    no_addresses,
+    no_svg,
+    few_exempt,
+    exempt_for_a_reason,
+    tags_not_comments,
+    no_semicolon,
+    no_empty_cell,
+    short_cells,
+    text_between,
+    header,
+    one_setup_cell,
+    timings_decide_nothing,
+    no_install,
+    exports_to_html,
+]
+
+
+# ---------------------------------------------------------------- the notebooks keep them
+
+
+def test_there_are_notebooks():
+    assert FILES and all(re.match(r"\d\d_\w+\.ipynb", file.name) for file in FILES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_notebook(file: Path, rule: Callable):
+    assert rule(nbformat.read(file, as_version=4)) == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_notebook_is_valid_and_bears_its_number(file: Path):
+    book = nbformat.read(file, as_version=4)
+    nbformat.validate(book)
+    assert book.cells[0].source.startswith(f"# {file.name[:2]} · ")
+
+
+def test_set_up_cells_are_the_same():
+    assert same_setup([nbformat.read(file, as_version=4) for file in FILES]) == []
+
+
+# ---------------------------------------------------------------- each rule can fail
+
+
+def good() -> Book:
+    """A notebook that keeps all the rules: a set-up cell and five more, each with an output."""
+    badge = "[![Open in Colab](https://colab.research.google.com/a.svg)](https://colab.research.google.com/github/a/b)"
+    cells = [new_markdown_cell(f"# 00 · Tour\n\n{badge}")]
+    for count in range(1, 7):
+        text = "https://a.org/b/c/d <td>1/2</td> and/or/not 3 / 4\n"
+        cell = new_code_cell(f"print({count})", execution_count=count, outputs=[new_output("stream", text=text)])
+        cells += [cell, new_markdown_cell("This output says it.")]
+    cells[1].metadata.tags = ["setup", "nbval-ignore-output", "reason-versions"]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return new_notebook(cells=cells, metadata={"kernelspec": kernel})
+
+
+def prints(text: str, name: str = "stdout") -> Callable[[Book], object]:
+    return lambda book: book.cells[3].outputs.append(new_output("stream", name=name, text=text))
+
+
+def shows(kind: str, value: str) -> Callable[[Book], object]:
+    return lambda book: book.cells[3].outputs.append(new_output("display_data", {kind: value}))
+
+
+def says(source: str, cell: int = 3) -> Callable[[Book], object]:
+    return lambda book: book.cells[cell].update(source=source)
+
+
+def tagged(*names: str, cells: tuple[int, ...] = (3,)) -> Callable[[Book], object]:
+    return lambda book: [book.cells[i].metadata.update(tags=list(names)) for i in cells]
+
+
+def timed(source: str) -> Callable[[Book], object]:
+    return lambda book: book.cells[3].update(source=source) or book.cells[3].metadata.update(tags=["reason-timing"])
+
+
+BREAKS = [
+    (executed_in_order, lambda book: book.cells[3].update(execution_count=None)),
+    (executed_in_order, lambda book: book.cells[3].update(execution_count=9)),
+    (no_stderr, prints("UserWarning: beware", name="stderr")),
+    (no_errors, lambda book: book.cells[3].outputs.append(new_output("error", ename="E", evalue="", traceback=[]))),
+    (plain_kernel, lambda book: book.metadata.kernelspec.update(name="my-venv")),
+    (no_widget_state, lambda book: book.metadata.update(widgets={})),
+    (no_addresses, prints("<Thing at 0x7f3a5c0d1e80>")),
+    (no_addresses, prints("saved to /home/ada/course/figure.png")),
+    (no_addresses, prints("'C:\\Users'")),
+    (no_addresses, shows("text/html", '<img src="/usr/share/a.png">')),
+    (no_svg, shows("image/svg+xml", "<svg></svg>")),
+    (few_exempt, tagged("nbval-ignore-output", "reason-timing", cells=(3, 5))),
+    (few_exempt, tagged("nbval-skip", "reason-timing", cells=(3, 5))),
+    (exempt_for_a_reason, tagged("nbval-ignore-output")),
+    (tags_not_comments, says("# NBVAL_IGNORE_OUTPUT\nprint(2)")),
+    (no_semicolon, says("plt.plot(x);\n")),
+    (no_empty_cell, says("\n", cell=4)),
+    (short_cells, says("x = 1\n" * 31)),
+    (text_between, lambda book: book.cells.pop(4)),
+    (header, says("# The tour", cell=0)),
+    (header, says("# 00 · Tour\n\nNo badge.", cell=0)),
+    (header, lambda book: book.cells.pop(0)),
+    (one_setup_cell, tagged("setup")),
+    (timings_decide_nothing, timed("assert slow > fast")),
+    (timings_decide_nothing, timed("assert ratio >= 1")),
+    (timings_decide_nothing, timed("x = 1\nassert len(x) == 3 and all(a < b for a in x)")),
+    (one_setup_cell, tagged(cells=(1,))),
+    (one_setup_cell, says("x = 1\n" * 14, cell=1)),
+    (no_install, says("!pip install -q torch")),
+    (no_install, says("%pip --quiet install torch")),
+    (exports_to_html, lambda book: book.cells[3].update(outputs=[nbformat.from_dict({"output_type": "stream"})])),
+]
+
+
+def test_the_good_notebook_keeps_every_rule():
+    assert [complaint for rule in RULES for complaint in rule(good())] == []
+    assert same_setup([good(), good()]) == []
+
+
+def test_every_rule_is_shown_to_fail():
+    assert {rule for rule, _ in BREAKS} == set(RULES)
+
+
+@pytest.mark.parametrize("rule, spoil", BREAKS, ids=[f"{rule.__name__}-{i}" for i, (rule, _) in enumerate(BREAKS)])
+def test_rule_can_fail(rule: Callable, spoil: Callable):
+    book = good()
+    spoil(book)
+    assert rule(book)
+
+
+def test_a_set_up_cell_of_its_own_is_noticed():
+    other = good()
+    other.cells[1].source += "\n"
+    assert same_setup([good(), other])
+
+
+# ---------------------------------------------------------------- the set-up cell, where readers open it
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> Callable[[], str]:
+    """A local repository with what a reader would fetch; returns its address."""
+
+    def make() -> str:
+        work = tmp_path / "published"
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        for folder in ("spec_lib", "notebooks"):
+            shutil.copytree(ROOT / folder, work / folder, ignore=ignored)
+        git = ["git", "-C", str(work), "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        for words in (["init", "-q"], ["checkout", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "course"]):
+            subprocess.run([*git, *words], check=True)
+        return work.as_uri()
+
+    return make
+
+
+@pytest.fixture
+def colab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder and an environment whose kernels look like Colab's; git writes down what it is asked."""
+    package = tmp_path / "standin" / "google" / "colab"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (tmp_path / "standin" / "sitecustomize.py").write_text("import google.colab\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "standin"))
+    monkeypatch.setenv("GIT_TRACE", str(tmp_path / "git.log"))
+    for name, value in {"OMP_NUM_THREADS": "1", "SPEC_PAIR": "tiny", "HF_HUB_OFFLINE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    content = tmp_path / "content"
+    content.mkdir()
+    return content
+
+
+def clones(folder: Path) -> int:
+    log = folder.parent / "git.log"
+    return log.read_text().count("built-in: git clone") if log.exists() else 0
+
+
+def opened(file: Path, address: str, code_cells: int) -> Book:
+    """The notebook's first cells, as if the course were published at this address."""
+    book = nbformat.read(file, as_version=4)
+    setup = code(book)[0]
+    setup.source, replaced = re.subn(r"https://github\.com/[\w.-]+/[\w.-]+", address, setup.source)
+    assert replaced == 1, "the repository's address stands once in the set-up cell"
+    last = code(book)[:code_cells][-1]
+    book.cells = book.cells[: book.cells.index(last) + 1]
+    return book
+
+
+def execute(book: Book, folder: Path) -> Book:
+    from nbclient import NotebookClient
+
+    client = NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    return client.execute()
+
+
+def printed(cell: Book) -> str:
+    return "".join(output.get("text", "") for output in cell.outputs)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="stands in for Colab, which is Linux")
+def test_a_notebook_runs_alone_on_colab(publish, colab):
+    book = opened(FILES[-1], publish(), code_cells=5)
+    again = copy.deepcopy(code(book)[0])
+    again.id = "again"
+    book.cells.insert(book.cells.index(code(book)[0]) + 1, again)
+    check = "print(os.path.relpath(os.path.dirname(sl.__file__)))"
+    book.cells.append(new_code_cell(check))
+    execute(book, colab)
+    assert clones(colab) == 1
+    assert [path.name for path in colab.iterdir()] == ["speculative-sampling"]
+    first, second, *rest = code(book)
+    assert printed(first) == printed(second) and len(printed(first).splitlines()) == 1
+    assert printed(rest[-1]).strip() == "speculative-sampling/spec_lib", "the library is the fetched one"
+    assert [o for cell in code(book) for o in cell.outputs if o.get("name") == "stderr"] == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="stands in for Colab, which is Linux")
+def test_a_repository_out_of_reach_gets_one_sentence(colab):
+    from nbclient.exceptions import CellExecutionError
+
+    address = (colab.parent / "nowhere").as_uri()
+    with pytest.raises(CellExecutionError) as caught:
+        book = opened(FILES[0], address, code_cells=1)
+        code(book)[0].source = f"import sys\nsys.prefix = '/'  # not the course's .venv\n{code(book)[0].source}"
+        execute(book, colab)
+    assert caught.value.ename == "SystemExit"
+    assert caught.value.evalue == f"Run this in a clone of {address}"
+    assert clones(colab) == 1 and list(colab.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["notebooks", ".", "notebooks/mine"])
+def test_at_home_the_library_is_found_without_git(tmp_path, monkeypatch, place):
+    """Only the search, with a stand-in for the library: from the notebooks' folder, above it and below it."""
+    (tmp_path / "spec_lib").mkdir()
+    (tmp_path / "spec_lib" / "__init__.py").write_text("def load_pair(): ...\ndef setup_line(pair): return 'found'\n")
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    source = code(nbformat.read(FILES[0], as_version=4))[0].source
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git to be found
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+    command = [sys.executable, "-c", f"{source}\nprint(sl.__file__)"]
+    done = subprocess.run(command, cwd=tmp_path / place, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["found", str(tmp_path / "spec_lib" / "__init__.py")]
+
+
+# --- the pages beside the notebooks ----------------------------------------------------------------------------------
+
+
+def rows_of(page: str, columns: int) -> list[list[str]]:
+    """The cells of every table row of a page that has so many columns."""
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    return [cells for line in lines if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == columns]
+
+
+def test_the_teachers_plans_name_sections_that_exist_and_keep_to_their_minutes():
+    page = (ROOT / "notebooks" / "TEACHING.md").read_text(encoding="utf-8")
+    texts = {file.name[:2]: " ".join(c.source for c in nbformat.read(file, 4).cells) for file in FILES}
+    plan = [row for row in rows_of(page, 4) if row[0].isdigit()]
+    minutes = [int(row[0]) for row in plan]
+    assert minutes == sorted(minutes) and minutes[0] == 0 and minutes[-1] < 90 and len(plan) > 5
+    for _, number, *what in plan:
+        for name in re.findall(r"\*([^*]+)\*", " ".join(what)):
+            assert name.lower() in texts[number].lower(), f"{number}: there is no {name!r}"
+    afternoon = rows_of(page, 5)[2:]
+    spent = [sum(int(x) for x in re.findall(r"\d+", row[2])) for row in afternoon]
+    assert sum(spent) == 240
+    assert {n for row in afternoon for n in re.findall(r"\b0\d\b", row[1])} == set(texts)
+
+
+@pytest.mark.parametrize("name", ["TEACHING.md", "READING.md", "../README.md"])
+def test_local_links_lead_somewhere(name):
+    page = (ROOT / "notebooks" / name).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("http")]
+    assert links or name == "TEACHING.md"
+    for link in links:
+        assert ((ROOT / "notebooks" / name).parent / link).exists(), link
+
+
+# --- every notebook, unattended -------------------------------------------------------------------------------------
+
+
+@pytest.mark.reported
+def test_every_notebook_is_looked_at():
+    """Widget metadata without its state made a notebook unreadable on one site and in nbconvert.
+
+    Right: the rules above see every notebook of the repository, and complain of each broken form, though
+    the format's own validation passes it.
+    """
+    here = {f for f in ROOT.rglob("*.ipynb") if not any(p.startswith(".") for p in f.relative_to(ROOT).parts)}
+    assert here == set(FILES)
+    kind = "application/vnd.jupyter.widget-state+json"
+    for broken in ({}, {kind: {}}, {kind: {"version_major": 2, "version_minor": 0}}):
+        book = good()
+        book.metadata.widgets = nbformat.from_dict(broken)
+        nbformat.validate(book)
+        assert no_widget_state(book)
+
+
+@pytest.mark.reported
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_no_cell_waits_for_anybody_or_knows_one_computer(file):
+    """Cells that wait for a key or a click never end unattended; absolute paths work on one computer only."""
+    waits = re.compile(r"(?<![\w.])(?:input|getpass|breakpoint)\(|\bsleep\(|set_trace|ipdb")
+    place = re.compile(r"""["'](?:/(?!\.\./)[\w.-]+/|~/|[A-Z]:\\)""")  # "/../.." behind a name is no address
+    for cell in code(nbformat.read(file, as_version=4)):
+        assert not waits.search(cell.source) and not place.search(cell.source), where(cell)
+    assert waits.search("name = input('?')") and place.search("open('/content/drive')")
+    assert not place.search('name + "/../.."')

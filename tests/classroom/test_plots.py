@@ -1,0 +1,384 @@
+"""Coloured text and figures: the data behind them."""
+
+import re
+
+import matplotlib
+import pytest
+import torch
+
+import spec_lib as sl
+from spec_lib import benchmark, plots
+from tests.helpers.figures import heights
+from tests.helpers.tokenizers import Bytes
+
+matplotlib.use("Agg")
+
+
+def a_round(drafted, accepted, token, origin):
+    return sl.Round(torch.tensor(drafted, dtype=torch.int64), accepted, token, origin)
+
+
+ROUNDS = [
+    a_round([97, 98, 99], 3, 100, "bonus"),
+    a_round([101, 60, 103], 1, 38, "resampled"),
+    a_round([], 0, 36, "plain"),
+]
+TEXT = "abcde&$"
+
+
+def generation(prompt, rounds):
+    tokens = torch.tensor([t for r in rounds for t in r.tokens])
+    return sl.Generation(tokens, torch.cat([prompt, tokens[None]], 1), rounds)
+
+
+@pytest.mark.parametrize("text", ["naïve ☕ and 🐉!", "漢字かな" * 30, "plain"])
+def test_pieces_join_to_the_text_and_hold_half_characters(text):
+    emitted = [(b, "accepted" if i % 2 else "bonus") for i, b in enumerate(text.encode())]
+    found = list(plots.pieces(Bytes(), torch.tensor([[72, 105]]), emitted))
+    assert "".join(piece for piece, _ in found) == text
+    assert len(found) == len(text) and not any("\ufffd" in piece for piece, _ in found)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xe6\xbc\xa2",
+        b"\xff\xff\xf0\x9f\x90\x89a",
+        b"\xe6\xbca",
+        b"\xf0\x9f\xe6\xbc\xa2",
+        b"\x80" * 9,
+        b"a\xe6\xbc\xe6\xbc",
+    ],
+)
+def test_pieces_of_bytes_that_are_no_text_join_to_what_decodes(data):
+    emitted = [(b, "accepted" if i % 2 else "bonus") for i, b in enumerate(data)]
+    found = list(plots.pieces(Bytes(), torch.tensor([[72, 105]]), emitted))
+    assert "".join(piece for piece, _ in found) == data.decode("utf-8", "replace")
+
+
+def test_a_byte_that_is_no_text_keeps_its_own_origin():
+    emitted = [(0xFF, "resampled"), *[(b, "accepted") for b in "漢".encode()]]
+    assert list(plots.pieces(Bytes(), torch.tensor([[72]]), emitted)) == [("\ufffd", "resampled"), ("漢", "accepted")]
+
+
+def test_nothing_to_draw_is_said_in_one_sentence():
+    for draw in (lambda: plots.plot_rounds(Bytes(), [], "x"), lambda: plots.plot_tapes([], "x")):
+        with pytest.raises(ValueError, match="no round to draw"):
+            draw()
+    with pytest.raises(ValueError, match="trace=True"):
+        plots.plot_tapes(ROUNDS, "x")
+
+
+def test_a_text_that_ends_inside_a_character_is_still_shown():
+    found = list(plots.pieces(Bytes(), torch.tensor([[72]]), [(b, "plain") for b in "a🐉".encode()[:-1]]))
+    assert found[0] == ("a", "plain") and "\ufffd" in found[-1][0]
+
+
+def test_origins_name_each_emitted_token():
+    assert plots.origins(ROUNDS) == ["accepted"] * 3 + ["bonus", "accepted", "resampled", "plain"]
+
+
+def test_html_shows_every_token_once_escaped_and_readable_without_colour():
+    prompt = torch.tensor([[60, 62]])
+    html = plots.html_text(Bytes(), prompt, generation(prompt, ROUNDS))
+    body, legend = html.split("<br><small>")
+    assert re.sub("<[^>]+>", "", body) == "&lt;&gt;" + TEXT.replace("&", "&amp;")
+    for name in ("accepted", "resampled", "bonus"):
+        assert name in legend and plots.SHAPE[name] in legend
+        assert "border-bottom" in plots.CSS[name]  # a shape, not only a colour
+    assert (
+        len(
+            {
+                re.search(r"border-bottom:[^;]*?(solid|double|dotted)", plots.CSS[n])[1]
+                for n in ("accepted", "resampled", "bonus")
+            }
+        )
+        == 3
+    )
+
+
+def test_nothing_after_eos_is_shown():
+    r = a_round([97, 0, 99], 2, None, None)
+    assert plots.origins([r]) == ["accepted", "accepted"]
+    assert r.tokens == [97, 0]
+
+
+def test_ansi_has_faces_as_well_as_colours_and_can_be_off():
+    assert plots.ansi_text("x", "bonus", colour=False) == "x"
+    code = {"underlined": "4", "bold": "1", "italic": "3"}
+    for name in ("accepted", "resampled", "bonus"):  # what the legend calls it is what the terminal shows
+        assert plots.ANSI[name].split(";")[:-1] == [code[plots.SHAPE[name]]]
+
+
+def test_round_rows_hold_what_was_rejected():
+    assert plots.round_rows(Bytes(), ROUNDS) == [
+        [("a", "accepted"), ("b", "accepted"), ("c", "accepted"), ("d", "bonus")],
+        [("e", "accepted"), ("<", "rejected"), ("&", "resampled")],
+        [("$", "plain")],
+    ]
+
+
+def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
+    import matplotlib.pyplot as plt
+
+    seen = []
+    monkeypatch.setattr(plt, "show", lambda: (seen.append(plt.gcf()), plt.close("all")))
+    plots.plot_rounds(Bytes(), ROUNDS, "rounds")
+    labels = [t.get_text() for t in seen[-1].axes[0].texts]
+    assert labels[:4] == ["a  A", "b  A", "c  A", "d  B"] and labels[-1] == "$  P" and "<  R" in labels
+    plots.plot_distributions({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "distributions")
+    assert sorted(round(b.get_height(), 3) for b in seen[-1].axes[0].patches) == [0.1, 0.5, 0.5, 0.9]
+    plots.plot_lines([1, 2], {"one": [1, 2], "two": [3, 4]}, "t", "x", "y")
+    assert [list(line.get_ydata()) for line in seen[-1].axes[0].lines] == [[1, 2], [3, 4]]
+    assert len({line.get_marker() for line in seen[-1].axes[0].lines}) == 2
+    assert plt.get_fignums() == []
+
+
+def test_the_palette_differs_in_lightness_or_letter():
+    assert len(set(plots.PALETTE.values())) == len(plots.PALETTE)
+    assert len(set(plots.LETTERS.values())) == len(plots.LETTERS)
+
+
+# --- the figures of the course ----------------------------------------------------------------------------------
+
+
+P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+
+
+def test_overlap_parts_add_up_to_both_distributions():
+    parts = plots.overlap_parts(P, Q)
+    assert sum(parts["accepted"]) == pytest.approx(0.7)
+    for x in range(3):
+        assert parts["accepted"][x] + parts["residual"][x] == pytest.approx(P[x])
+        assert parts["accepted"][x] + parts["rejected"][x] == pytest.approx(Q[x])
+        assert parts["residual"][x] == 0 or parts["rejected"][x] == 0
+
+
+def test_the_overlap_figure_stacks_its_parts(shown):
+    plots.plot_overlap(P, Q, [" a", "b", "c"], "overlap")
+    bars = shown[0].axes[0].patches
+    assert heights(shown[0].axes[0]) == [0.2, 0.3, 0.2, 0.3, 0, 0, 0, 0.2, 0.1]
+    assert [round(b.get_y(), 6) for b in bars] == [0, 0, 0, 0.2, 0.3, 0.2, 0.5, 0.3, 0.2]
+    assert len({b.get_hatch() for b in bars}) == 3  # told apart without colour
+
+
+def test_acceptance_positions_count_only_what_was_tested():
+    # 3 of 3; 1 of 3, the second rejected; nothing drafted; an accepted token ended the text
+    rounds = [*ROUNDS, a_round([97, 0, 99], 2, None, None)]
+    assert plots.acceptance_positions(rounds) == [(3, 3), (3, 2), (1, 1)]
+    assert plots.acceptance_positions([]) == []
+
+
+def test_text_positions_put_a_rejection_where_its_position_was_resampled():
+    found = plots.text_positions(ROUNDS)
+    assert found == [
+        (0, "accepted"),
+        (1, "accepted"),
+        (2, "accepted"),
+        (3, "bonus"),
+        (4, "accepted"),
+        (5, "rejected"),
+        (5, "resampled"),
+        (6, "plain"),
+    ]
+
+
+def test_the_acceptance_figure_draws_both_counts_and_says_the_share(shown):
+    plots.plot_acceptance(ROUNDS, "acceptance")
+    top, below = shown[0].axes
+    assert heights(top) == [2, 2, 1, 2, 1, 1]
+    assert [t.get_text() for t in top.texts] == ["100%", "50%", "100%"]
+    assert len(below.patches) == len(plots.text_positions(ROUNDS))
+
+
+def test_the_noise_band_is_two_standard_errors_and_stays_a_probability():
+    (low, high), never, _ = plots.noise_band([0.5, 0.0, 0.999], 100)
+    assert (low, high) == (pytest.approx(0.4), pytest.approx(0.6))
+    assert never == (0.0, 0.0)
+    assert plots.noise_band([0.999], 10)[0][1] == 1.0
+
+
+def test_the_empirical_figure_draws_frequencies_target_and_band(shown):
+    plots.plot_empirical({"right": P, "wrong": Q}, P, 400, ["a", "b", "c"], "empirical")
+    axis = shown[0].axes[0]
+    assert heights(axis) == P + Q
+    assert len(axis.collections) == 6  # a band and a line a token
+    assert len({b.get_hatch() for b in axis.patches}) == 2
+
+
+def test_statistic_bins_hold_every_value_once_and_share_their_edges():
+    edges, shares = plots.statistic_bins({"right": [0.0, 1.0, 1.5, 2.0], "wrong": [2.0] * 97 + [50.0]}, bins=4)
+    assert len(edges) == 5 and edges[0] == 0
+    assert all(sum(x) == pytest.approx(1) for x in shares.values())
+    end = edges[-1]
+    assert shares["right"][int(1.0 / end * 4)] > 0 and shares["wrong"][-1] > 0
+    assert plots.statistic_bins({"flat": [0.0, 0.0]})[1]["flat"][0] == 1
+
+
+def test_the_statistics_figure_draws_both_histograms_and_the_threshold(shown):
+    values = {"right": [0.5, 1.0, 3.0, 1.0], "wrong": [3.0, 4.0, 2.5, 0.5]}
+    plots.plot_statistics(values, 2.0, "test")
+    axis = shown[0].axes[0]
+    _, shares = plots.statistic_bins(values)
+    assert heights(axis) == [round(x, 6) for x in shares["right"] + shares["wrong"]]
+    assert any(set(line.get_xdata()) == {2.0} for line in axis.lines)
+    assert [t.get_text()[:12] for t in axis.get_legend().get_texts()] == ["right: 25.0%", "wrong: 75.0%"]
+    assert len({b.get_hatch() for b in axis.patches}) == 2
+
+
+def test_the_power_figure_writes_each_number_and_marks_blind_spots(shown):
+    plots.plot_power({"one": [0.001, 1.0], "two": [0.5, 0.999]}, ["text 1", "text 2"], "power")
+    axis = shown[0].axes[0]
+    assert [t.get_text() for t in axis.texts] == ["none", "1.00", "0.50", "1.00"]
+    assert axis.images[0].get_array().tolist() == [[0.001, 1.0], [0.5, 0.999]]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["one", "two"]
+
+
+def traced(gamma=3):
+    table = sl.TableModel(torch.tensor([[0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]], dtype=torch.float64))
+    draft = sl.TableModel(torch.tensor([[0.3, 0.4, 0.3], [0.1, 0.5, 0.4], [0.25, 0.5, 0.25]], dtype=torch.float64))
+    ids = torch.tensor([[0, 1]])
+    return ids, sl.speculative(table, draft, ids, 17, gamma=gamma, generator=3, trace=True)
+
+
+def test_tapes_are_the_caches_real_lengths(shown):
+    _, g = traced()
+    rows = plots.tape_rows(g.rounds)
+    for row, r in zip(rows, g.rounds, strict=True):
+        assert row["target"] == tuple(r.target_cache)
+        before, filled, after = row["target"]
+        assert filled - before == len(r.drafted) + 1 and filled - after == len(r.drafted) - r.accepted
+    plots.plot_tapes(g.rounds, "tapes")
+    drawn = [b.get_width() for b in shown[0].axes[0].patches]
+    lines = [lengths for row in rows for lengths in row.values()]
+    assert drawn[1::3] == [after - before for before, _, after in lines]
+    assert drawn[2::3] == [filled - after for _, filled, after in lines]
+
+
+# --- the benchmark ----------------------------------------------------------------------------------------------
+
+
+def variant(seconds, passes=60, accepted=0, rejected=0):
+    return benchmark.Variant(4, seconds, passes, accepted, rejected)
+
+
+def a_measurement(fast, value=None):
+    variants = {
+        "target alone": variant([4.0, 4.0]),
+        "draft alone": variant([0.5, 0.5]),
+        "speculative, google": variant(fast, 24, 36, 18),
+        "transformers, assisted": benchmark.Variant(4, note="not measurable here"),
+    }
+    return benchmark.Measurement("x", benchmark.Setting(gamma=4, new=30), 2, {1: [1.0], 5: [1.2]}, variants, value)
+
+
+def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_path):
+    rows = sl.benchmark.rows(a_measurement([2.0, 2.0]))
+    plots.plot_variants(rows, "variants")
+    axis = shown[0].axes[0]
+    assert [round(b.get_width(), 3) for b in axis.patches] == [7.5, 22.5, 15.0]  # the draft's is cut off
+    words = [t.get_text() for t in axis.texts]
+    assert "60 tokens/s (bar cut off)" in words[1] and "2.00 x" in words[2] and "not measurable" in words[3]
+    drawn = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "D" and len(line.get_xdata())]
+    assert drawn == [pytest.approx(7.5 * rows[2].predicted)]
+    assert len({(b.get_facecolor(), b.get_hatch()) for b in axis.patches}) == 3
+    plots.plot_variants(rows, "variants", save=tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and len(shown) == 1
+
+
+def test_sweep_points_are_the_rows_of_one_arm():
+    points = plots.sweep_points([a_measurement([2.0, 2.0], 1), a_measurement([], 2), a_measurement([8.0, 2.0], 8)])
+    assert [(p["value"], p["speedup"]) for p in points] == [(1, 2.0), (8, 0.8)]
+    assert points[0]["error"] == 0 and points[1]["error"] == pytest.approx(0.48)  # pulls of -.48 and .48, over sqrt 2
+
+
+def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
+    slow, fast = [a_measurement([8.0, 2.0], x) for x in (1, 8)], [a_measurement([2.0, 2.0], x) for x in (8, 16)]
+    plots.plot_sweep({"slow": slow, "fast": fast, "empty": []}, "sweep", "gamma")
+    axis = shown[0].axes[0]
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["1", "8", "16"]
+    lines = {c.get_label(): list(c.lines[0].get_xdata()) for c in axis.containers}
+    assert lines == {"slow": [0, 1], "fast": [1, 2]}
+    assert len({c.lines[0].get_linestyle() for c in axis.containers}) == 2
+    assert axis.get_ylim()[1] > max(p["predicted"] for p in plots.sweep_points(fast))
+    plots.plot_sweep({}, "sweep", "gamma")
+    assert any("no recording" in t.get_text() for t in shown[1].axes[0].texts)
+    assert (shown[0].get_size_inches() == shown[1].get_size_inches()).all()
+
+
+# --- the picture that moves -------------------------------------------------------------------------------------
+
+
+def test_animation_frames_show_proposals_verdicts_and_the_targets_own_token():
+    frames = plots.animation_frames(Bytes(), ROUNDS)
+    assert [f["boxes"] for f in frames] == [
+        [("a", "draft"), ("b", "draft"), ("c", "draft")],
+        [("a", "accepted"), ("b", "accepted"), ("c", "accepted")],
+        [("a", "accepted"), ("b", "accepted"), ("c", "accepted"), ("d", "bonus")],
+        [("e", "draft"), ("<", "draft"), ("g", "draft")],
+        [("e", "accepted"), ("<", "rejected"), ("g", "unverified")],
+        [("e", "accepted"), ("&", "resampled")],
+        [("$", "plain")],
+    ]
+    assert ["".join(piece for piece, _ in f["text"]) for f in frames] == [
+        "",
+        "",
+        "abcd",
+        "abcd",
+        "abcd",
+        TEXT[:6],
+        TEXT,
+    ]
+    assert frames[-1]["text"][0] == ("a", "accepted") and "1 accepted" in frames[4]["said"]
+    assert "(4 tokens in 1 pass of" in frames[2]["said"] and "(6 tokens in 2 passes of" in frames[5]["said"]
+    assert plots.animation_frames(Bytes(), [a_round([97, 0, 99], 2, None, None)])[-1]["said"].endswith("ended")
+
+
+BILLS = {
+    "0": {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0, "rounds": 9},
+    "4": {"prompt": 1.5, "target": 2.0, "draft": 1.0, "rest": 0.5, "rounds": 3},
+}
+
+
+def test_the_time_breakdown_is_drawn_in_milliseconds_a_token(shown):
+    plots.plot_time_breakdown(BILLS, 10, "time breakdown")
+    axis = shown[0].axes[0]
+    widths = [round(b.get_width()) for b in axis.patches]
+    assert widths == [800, 200, 0, 100, 100, 50, 100, 150]  # target, draft, rest, prompt: plain, then gamma 4
+    assert [t.get_text() for t in axis.texts] == [" 1000.0 ms", " 500.0 ms, 2.00 x"]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["plain", "gamma 4"]
+    assert len({(b.get_hatch(), b.get_facecolor()) for b in axis.patches}) == 4
+
+
+LONG = "A prompt that is so long that it does not fit in a line. " * 3
+
+
+@pytest.mark.parametrize("kind", ["gif", "png"])
+def test_the_animation_is_small_and_has_a_frame_each(tmp_path, kind):
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    file = tmp_path / f"rounds.{kind}"
+    plots.animate_rounds(Bytes(), ROUNDS, LONG, save=file)
+    with Image.open(file) as picture:
+        assert picture.n_frames == len(plots.animation_frames(Bytes(), ROUNDS)) and picture.info["loop"] == 0
+        assert picture.size[0] <= 800 and picture.format == kind.upper()
+        picture.seek(2)
+        assert picture.info["duration"] == 1200
+    assert file.stat().st_size < 100_000 and plt.get_fignums() == []
+    with pytest.raises(ValueError, match="no round"):
+        plots.animate_rounds(Bytes(), [], save=file)
+    with pytest.raises(ValueError, match="ends in .gif or .png, got 'x.jpg'"):
+        plots.animate_rounds(Bytes(), ROUNDS, save="x.jpg")
+
+
+def test_a_notebook_shows_the_animation_as_one_animated_png(monkeypatch):
+    import io
+
+    from PIL import Image
+
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    plots.animate_rounds(Bytes(), ROUNDS, LONG)
+    with Image.open(io.BytesIO(shown[0].data)) as picture:
+        assert len(shown) == 1 and picture.format == "PNG" and picture.n_frames == 7

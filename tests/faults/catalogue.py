@@ -1,0 +1,828 @@
+"""Every fault that is planted on purpose, once each: what is wrong, where, how it is planted, and what must see it.
+
+Two ways of planting.  At a *seam*: something that a caller may hand in or replace is a wrong one (a rule, a model, a
+randomness, a drafter, the loop called with other options); `caught_by` names the promises that have to break, which
+takes seconds and is part of the tests.  As *text*: where there is no seam, a snippet of the source becomes another, in
+this process (`planted`, where promises see it) or in a copy of the project (`python -m tests.faults.plant`).
+A snippet stands once in its file and holds no comment.  Those of `decoding`, `drafting`, `cache`, `records` and
+`sampling` stand together in TEXTS: after a rewrite of these files `test_applies.py` says which have to be re-aimed.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import spec_lib as sl
+from spec_lib import cache, drafting, records, sampling, verification
+from tests.helpers import enumeration
+from tests.helpers import wrong_rules as wrong
+
+LIBRARY = Path(sl.__file__).parent
+Plant = Callable[[pytest.MonkeyPatch, Callable[[], None]], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """name: what is wrong.  room: the part of the method that is wrong.  plant: plant(patch, hit) makes it so through
+    `patch`; `hit` is called whenever the wrong code runs.  caught_by: promises (`promises.CHECKS`) that must break."""
+
+    name: str
+    room: str
+    plant: Plant
+    caught_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """name: what is wrong.  room: its file, spec_lib/`room`.py, in which `old` stands once and becomes `new`.
+    caught_by: promises that must break; none where only the tests of a subject see it."""
+
+    name: str
+    room: str
+    old: str
+    new: str
+    caught_by: tuple[str, ...] = ()
+
+    def source(self, library: Path = LIBRARY) -> str:
+        """The file with the fault in it.  ValueError where the snippet does not stand there once."""
+        text = (library / f"{self.room}.py").read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name!r}: its snippet stands {text.count(self.old)} times in {self.room}.py")
+        return text.replace(self.old, self.new)
+
+    def plant(self, patch: pytest.MonkeyPatch, hit: Callable[[], None]) -> None:
+        """Replace the module's public and private names, wherever the library holds them, by those of a wrong copy."""
+        real, copy = sys.modules[f"spec_lib.{self.room}"], types.ModuleType(f"spec_lib.{self.room}")
+        copy.__package__, copy.__file__ = "spec_lib", real.__file__
+        patch.setitem(sys.modules, copy.__name__, copy)  # dataclasses look their module up
+        exec(compile(self.source(), f"{self.room} with a fault", "exec"), copy.__dict__)
+        patch.setitem(sys.modules, copy.__name__, real)
+        modules = [m for name, m in sys.modules.items() if name.split(".")[0] == "spec_lib" and m is not real]
+        for name, old in vars(real).items():
+            if getattr(old, "__module__", None) == real.__name__:
+                for module in [real, *modules]:
+                    for at in [k for k, v in vars(module).items() if v is old]:
+                        patch.setattr(module, at, vars(copy)[name])
+        for key, old in list(verification.RULES.items()):
+            if getattr(old, "__module__", None) == real.__name__:
+                patch.setitem(verification.RULES, key, vars(copy)[old.__name__])
+        hit()
+
+
+# --- how to plant at a seam -----------------------------------------------------------------------------------------
+
+
+def around(owner, name: str, wrapper) -> Plant:
+    """wrapper(real, *args, **kwargs) in the place of owner.name; `real` is the course's own function."""
+
+    def plant(patch, hit):
+        real = getattr(owner, name)
+
+        def planted(*args, **kwargs):
+            hit()
+            return wrapper(real, *args, **kwargs)
+
+        patch.setattr(owner, name, planted)
+
+    return plant
+
+
+def both(*plants: Plant) -> Plant:
+    def plant(patch, hit):
+        for p in plants:
+            p(patch, hit)
+
+    return plant
+
+
+def rule(wrong_rule, names=("google", "deepmind")) -> Plant:
+    """Another rule in the place of the real ones."""
+
+    def plant(patch, hit):
+        def planted(p, q, drafted, uniforms):
+            hit()
+            return wrong_rule(p, q, drafted, uniforms)
+
+        for name in names:
+            patch.setitem(verification.RULES, name, planted)
+
+    return plant
+
+
+def residual(function) -> Plant:
+    """function(p, q) in the place of the residual distribution."""
+    return around(verification, "residual", lambda real, p, q: function(p, q))
+
+
+def settings(change) -> Plant:
+    """change(sampling) is the `Sampling` that decides."""
+    return around(sampling, "probabilities", lambda real, logits, s: real(logits, change(s)))
+
+
+def loop(wrapper) -> Plant:
+    """wrapper(real, target, draft, ids, budget, **options) in the place of `speculative_rounds`, and of the rounds
+    behind `speculative`."""
+
+    def plant(patch, hit):
+        real = sl.speculative_rounds
+
+        def planted(*args, **options):
+            hit()
+            return wrapper(real, *args, **options)
+
+        def whole(target, draft, ids, budget, **options):
+            rounds = list(enumeration.bounded(planted(target, draft, ids, budget, **options), max(1, 2 * budget)))
+            new = torch.tensor([t for r in rounds for t in r.tokens], dtype=torch.int64)
+            eos = options.get("eos_token_id")
+            ends = [] if eos is None else eos if isinstance(eos, list) else [eos]
+            ended = len(new) > 0 and int(new[-1]) in ends
+            return sl.Generation(new, torch.cat([ids.view(1, -1), new[None]], 1), rounds, "eos" if ended else "length")
+
+        patch.setattr(sl, "speculative_rounds", planted)
+        patch.setattr(sl, "speculative", whole)
+
+    return plant
+
+
+def options(change) -> Plant:
+    """change(options) gives the options with which the loop is really called."""
+    return loop(lambda real, *args, **given: real(*args, **change(given)))
+
+
+def budget(change) -> Plant:
+    """change(prompt length, max_new_tokens) is what the loop counts down from."""
+
+    def wrapper(real, target, draft, ids, count, **given):
+        return real(target, draft, ids, change(ids.shape[-1], count), **given)
+
+    return loop(wrapper)
+
+
+class Handed:
+    """A model that somebody hands in, right but for what a subclass changes.
+
+    It has what the page of protocols asks of a model, and says what else the model says of itself.
+    """
+
+    def __init__(self, model):
+        self.inner = sl.CachedModel(model) if isinstance(model, torch.nn.Module) else model
+        self.inner.rollback(0)
+
+    def __getattr__(self, name: str):
+        if name in ("inner", "fresh"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def feed(self, ids, keep=None):
+        return self.inner.feed(ids, keep)
+
+    def rollback(self, length):
+        self.inner.rollback(length)
+
+
+def handed(kind: type, as_target: bool) -> Plant:
+    """The target, or the draft, is handed in as a `Handed` of that kind."""
+
+    def wrapper(real, target, draft, *args, **given):
+        models = (kind(target), draft) if as_target else (target, kind(draft))
+        return real(*models, *args, **given)
+
+    return loop(wrapper)
+
+
+class DrawnFrom:
+    """A randomness whose drafted tokens come from `change(q)`, and not from the q that the loop is told."""
+
+    def __init__(self, randomness, change):
+        self.randomness, self.change = randomness, change
+
+    def draw(self, p, position):
+        return self.randomness.draw(self.change(p), position)
+
+
+def drawn_from(change, reported=lambda s: s) -> Plant:
+    """change(q, sampling): the distribution from which the draft really draws; reported(sampling) gives q."""
+
+    def start(real, drafter, ids, s, randomness, *rest):
+        return real(drafter, ids, reported(s), DrawnFrom(randomness, lambda p: change(p, s)), *rest)
+
+    return around(drafting.ModelDrafter, "start", start)
+
+
+def emitted(change) -> Plant:
+    """`Round.tokens` as another expression."""
+
+    def plant(patch, hit):
+        def planted(r):
+            hit()
+            return change(r)
+
+        patch.setattr(records.Round, "tokens", property(planted))
+
+    return plant
+
+
+# --- wrong parts ----------------------------------------------------------------------------------------------------
+
+
+def certain(p: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.one_hot(p.argmax(), len(p)).to(p.dtype)
+
+
+def soft(s: sl.Sampling) -> sl.Sampling:
+    return s if s.temperature else sl.Sampling()
+
+
+def same_uniforms(real, randomness, k, position):
+    return real(type(randomness)(123), k, position)
+
+
+def one_uniform(p, q, drafted, uniforms):
+    return sl.verify_google(p, q, drafted, uniforms[:1].expand(len(drafted)))
+
+
+def residual_of_the_next(p, q, drafted, uniforms):
+    n, distribution = sl.verify_google(p, q, drafted, uniforms)
+    n = int(n)
+    return n, verification.residual(p[n], q[min(n + 1, len(q) - 1)]) if n < len(q) else distribution
+
+
+def whole_text_again(real, model, ids, keep=None):
+    text = torch.cat([getattr(model, "text", ids[:0])[: model.length], ids])
+    logits = real(model, text)[-len(ids) :]
+    model.text, model.length = text, len(text)
+    return logits if keep is None else logits[-keep:]
+
+
+class KeepsOneMore(Handed):
+    """Of what is to be forgotten, the first token stays."""
+
+    def rollback(self, length):
+        self.inner.rollback(min(length + 1, self.inner.length) if length else 0)
+
+
+class NeverTrims(Handed):
+    """Only a new text empties it; it says the length that it should have."""
+
+    said = None
+
+    @property
+    def length(self):
+        return self.inner.length if self.said is None else self.said
+
+    def feed(self, ids, keep=None):
+        self.said = None if self.said is None else self.said + len(ids)
+        return self.inner.feed(ids, keep)
+
+    def rollback(self, length):
+        if length:
+            self.said = length
+        else:
+            self.inner.rollback(0)
+
+
+class TrimsTooFar(Handed):
+    """One token that it read and that is still text is forgotten with the others; its length says nothing of it."""
+
+    lost = 0
+
+    @property
+    def length(self):
+        return self.inner.length + self.lost
+
+    def rollback(self, length):
+        further = 1 if 1 < length - self.lost < self.inner.length else 0
+        self.inner.rollback(max(0, length - self.lost - further))
+        self.lost = self.lost + further if length else 0
+
+
+class SkipsTheLastDraft(Handed):
+    """Of two unread tokens, as after a draft accepted whole, it reads the second only."""
+
+    skipped = 0
+
+    @property
+    def length(self):
+        return self.inner.length + self.skipped
+
+    def feed(self, ids, keep=None):
+        if len(ids) == 2 and self.length:
+            self.skipped, ids = self.skipped + 1, ids[1:]
+        return self.inner.feed(ids, keep)
+
+    def rollback(self, length):
+        self.inner.rollback(max(0, length - self.skipped))
+        self.skipped = self.skipped if length else 0
+
+
+def empties(real, model, length):
+    """`keys[..., :-0]`, with the length as it should be."""
+    held = model.length
+    real(model, 0 if length == held else length)
+    model.length = length
+
+
+def crops_by_a_positive_count(real, model, length):
+    if length == 0:
+        return real(model, 0)  # a new text
+    if length < model.length:
+        model.cache.crop(model.length - length)
+        model.length = length
+
+
+def eos_at_the_end_only(real, *args, eos_token_id=None, **given):
+    eos = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+    for r in real(*args, **given):
+        yield r
+        if r.tokens[-1] in eos:
+            return
+
+
+def bonus_after_eos(real, *args, **given):
+    for r in real(*args, **given):
+        if r.token is None:
+            r.token, r.origin = int(r.drafted[r.accepted - 1]), "bonus"
+        yield r
+
+
+def gamma_not_shortened(real, target, draft, ids, count, **given):
+    left = count
+    if left:
+        for r in real(target, draft, ids, count + given.get("gamma", 4), **given):
+            yield r
+            left -= len(r.tokens)
+            if left <= 0:
+                return
+
+
+def first_of(eos):
+    return eos[0] if isinstance(eos, list) else eos
+
+
+def with_zero(eos):
+    return [0] if eos is None else [0, *eos] if isinstance(eos, list) else [0, eos]
+
+
+V, S, C, D, G, R = "verification", "sampling", "cache", "decoding", "drafting", "records"
+EXACT = ("rule_distribution", "rule_references", "loop_distribution")
+RULE = ("rule_distribution", "rule_references")
+ROLLBACK = (cache.CachedModel, "rollback")
+
+# The number is the row of the list of wrong samplers that stand in public code.
+SEAMS = (
+    # --- the rule
+    Fault("01 resample from p, not from the residual", V, residual(wrong.residual_is_p), EXACT),
+    Fault("01 the same in google's rule", V, rule(wrong.rule_of(rejected=wrong.residual_is_p), ("google",)), RULE),
+    Fault("01 the same in deepmind's rule", V, rule(wrong.rule_of(rejected=wrong.residual_is_p), ("deepmind",)), RULE),
+    Fault("02 residual |p - q|", V, residual(wrong.residual_absolute), EXACT),
+    Fault("03 softmax of the residual", V, residual(wrong.residual_softmax), RULE),
+    Fault("residual turned round", V, residual(lambda p, q: wrong.residual_unguarded(q, p)), RULE),
+    Fault("residual not divided by its sum", V, residual(lambda p, q: (p - q).clamp(min=0)), RULE),
+    Fault("06a every uniform is .8823", V, rule(wrong.seed_in_the_loop), EXACT),
+    Fault("one uniform for all drafted tokens", V, rule(one_uniform), ("rule_distribution", "trace")),
+    Fault(
+        "07a last accepted token drawn again, no bonus",
+        V,
+        rule(wrong.rule_of(finish=wrong.last_resampled)),
+        (*RULE, "own_draft"),
+    ),
+    Fault(
+        "07b no bonus (exact all the same)",
+        V,
+        rule(wrong.rule_of(finish=wrong.no_bonus)),
+        ("own_draft", "rule_acceptance"),
+    ),
+    Fault("08a accepted tokens counted after a rejection", V, rule(wrong.counts_all_verdicts), (RULE[0], "trace")),
+    Fault("08b only the first verdict counts", V, rule(wrong.first_verdict_decides), (RULE[0], "trace")),
+    Fault(
+        "09 equality test, then a fresh draw",
+        V,
+        rule(wrong.rule_of(wrong.accept_if_equal, wrong.residual_is_p)),
+        EXACT,
+    ),
+    Fault(
+        "10 bonus from row gamma",
+        V,
+        rule(wrong.rule_of(finish=wrong.bonus_of_row_before)),
+        ("rule_distribution", "every_token", "loop_distribution"),
+    ),
+    Fault(
+        "10 the same in google's rule",
+        V,
+        rule(wrong.rule_of(finish=wrong.bonus_of_row_before), ("google",)),
+        ("rule_distribution", "rules_agree"),
+    ),
+    Fault(
+        "10 the same in deepmind's rule",
+        V,
+        rule(wrong.rule_of(finish=wrong.bonus_of_row_before), ("deepmind",)),
+        ("rule_distribution", "rules_agree"),
+    ),
+    Fault(
+        "bonus from the residual of the last position",
+        V,
+        rule(wrong.rule_of(finish=wrong.bonus_of_residual)),
+        ("rule_distribution", "loop_distribution"),
+    ),
+    Fault("q of the next position in the residual", V, rule(residual_of_the_next), ("rule_distribution",)),
+    Fault("18 0/0 in the residual", V, residual(wrong.residual_unguarded), ("rule_references",)),
+    Fault("20a a tie accepts (google)", V, rule(wrong.rule_of(wrong.accept_not_strict), ("google",)), ("rule_zero",)),
+    Fault(
+        "20b a tie accepts (deepmind)", V, rule(wrong.rule_of(wrong.accept_not_strict), ("deepmind",)), ("rules_agree",)
+    ),
+    Fault("ratio q/p", V, rule(wrong.rule_of(wrong.accept_inverted)), EXACT),
+    Fault("ratio q/p (google)", V, rule(wrong.rule_of(wrong.accept_inverted), ("google",)), RULE),
+    Fault("ratio q/p (deepmind)", V, rule(wrong.rule_of(wrong.accept_inverted), ("deepmind",)), RULE),
+    Fault(
+        "exact-match verification (exact, fewer acceptances)",
+        V,
+        rule(wrong.exact_match),
+        ("rule_acceptance", "rule_references"),
+    ),
+    # --- sampling
+    Fault(
+        "temperature multiplies",
+        S,
+        settings(lambda s: replace(s, temperature=1 / s.temperature if s.temperature else 0)),
+        ("settings", "loop_filters"),
+    ),
+    Fault("temperature squared", S, settings(lambda s: replace(s, temperature=s.temperature**2)), ("settings",)),
+    Fault(
+        "temperature dropped", S, settings(lambda s: replace(s, temperature=1 if s.temperature else 0)), ("settings",)
+    ),
+    Fault("temperature 0 is soft", S, settings(soft), ("settings", "greedy")),
+    Fault("top-k dropped", S, settings(lambda s: replace(s, top_k=None)), ("settings", "loop_filters")),
+    Fault("top-k one too many", S, settings(lambda s: replace(s, top_k=s.top_k and s.top_k + 1)), ("settings",)),
+    Fault("top-p dropped", S, settings(lambda s: replace(s, top_p=None)), ("settings",)),
+    Fault("06b seeded anew at every draw", S, around(sl.Randomness, "uniforms", same_uniforms), ("randomness",)),
+    # --- what the draft draws from
+    Fault(
+        "04a argmax draft, soft q in the ratio",
+        G,
+        drawn_from(lambda p, s: certain(p)),
+        ("loop_distribution", "loop_filters"),
+    ),
+    Fault(
+        "04b the same at temperature 0",
+        G,
+        both(settings(soft), drawn_from(lambda p, s: p if s.temperature else certain(p))),
+        ("greedy", "eos"),
+    ),
+    Fault(
+        "05a draft drawn from its filtered distribution, raw q in the ratio",
+        G,
+        drawn_from(lambda p, s: s.probabilities(p.log()), reported=lambda s: sl.Sampling()),
+        ("loop_filters",),
+    ),
+    Fault(
+        "draft draws from another distribution than it reports",
+        G,
+        drawn_from(lambda p, s: p.sqrt()),
+        ("loop_distribution",),
+    ),
+    Fault(
+        "05b sampling settings reach the draft only",
+        D,
+        options(lambda o: o | {"sampling": None, "draft_sampling": o.get("draft_sampling") or o.get("sampling")}),
+        ("loop_filters", "greedy"),
+    ),
+    Fault("gamma ignored", D, options(lambda o: o | {"gamma": 4}), ("own_draft", "work")),
+    # --- the caches
+    Fault(
+        "11 whole text fed on top of the cache",
+        C,
+        around(cache.CachedModel, "feed", whole_text_again),
+        ("trace", "loop_distribution", "work"),
+    ),
+    Fault("12a last draft token never fed to the draft", G, handed(SkipsTheLastDraft, False), ("trace", "own_draft")),
+    Fault("12b draft's cache never trimmed", G, handed(NeverTrims, False), ("trace",)),
+    Fault("12c draft's cache trimmed too far", G, handed(TrimsTooFar, False), ("trace",)),
+    Fault(
+        "12d target's cache keeps a rejected token",
+        D,
+        handed(KeepsOneMore, True),
+        ("loop_distribution", "trace", "greedy"),
+    ),
+    Fault("target's cache loses an accepted token", D, handed(TrimsTooFar, True), ("loop_distribution", "trace")),
+    Fault("13a cache[:-0]", C, around(*ROLLBACK, empties), ("trace", "loop_distribution", "own_draft")),
+    Fault("13b crop(+n)", C, around(*ROLLBACK, crops_by_a_positive_count), ("trace", "loop_distribution")),
+    # --- what is written
+    Fault(
+        "13c drafted[:-0]",
+        R,
+        emitted(lambda r: r.drafted[: r.accepted - len(r.drafted)].tolist() + ([] if r.token is None else [r.token])),
+        ("loop_distribution", "every_token", "eos"),
+    ),
+    Fault(
+        "22b token 0 is falsy",
+        R,
+        emitted(lambda r: r.drafted[: r.accepted].tolist() + ([r.token] if r.token else [])),
+        ("every_token", "loop_distribution"),
+    ),
+    Fault("14a EOS inside a round not seen", D, loop(eos_at_the_end_only), ("eos", "loop_eos_distribution")),
+    Fault("14b EOS, then a bonus", D, loop(bonus_after_eos), ("eos", "loop_eos_distribution")),
+    Fault(
+        "15 only the first of several EOS ids",
+        D,
+        options(lambda o: o | {"eos_token_id": first_of(o.get("eos_token_id"))}),
+        ("eos", "loop_eos_distribution"),
+    ),
+    Fault(
+        "22a token 0 ends the text",
+        D,
+        options(lambda o: o | {"eos_token_id": with_zero(o.get("eos_token_id"))}),
+        ("every_token", "budget"),
+    ),
+    Fault("16a gamma not shortened at the end", D, loop(gamma_not_shortened), ("budget", "greedy")),
+    Fault("16b one token more", D, budget(lambda prompt, count: count + 1), ("budget", "greedy")),
+    Fault("16c at least one token", D, budget(lambda prompt, count: max(1, count)), ("budget",)),
+    Fault("16d at least two tokens", D, budget(lambda prompt, count: max(2, count)), ("budget",)),
+    Fault("17b prompt counted in the budget", D, budget(lambda prompt, count: max(0, count - prompt + 1)), ("budget",)),
+)
+
+# Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
+# architectures.py and sampling.py as they stand: here, and nowhere else, are snippets of them.
+DRAW = "token = self.randomness.draw(distribution, self.size + n)"
+FETCH = "n, token, *rest = torch.cat([n, token, nan, self.given]).tolist()"
+BLOCK = "generator=self.generator, device=where"
+SAME_BLOCK = (
+    "generator=torch.Generator().manual_seed(self.generator.initial_seed()) if self.generator else None, device=where"
+)
+TEXTS = (
+    # --- sampling
+    Text(
+        "top-p without the token that reaches it",
+        S,
+        "before >= max(float(sampling.top_p), 1e-30)",
+        "values.cumsum(-1) > max(float(sampling.top_p), 1e-30)",
+        ("settings",),
+    ),
+    Text(
+        "top-p not divided by what is left",
+        S,
+        "values / values.sum(-1, keepdim=True))\n    return p",
+        "values)\n    return p",
+        ("settings",),
+    ),
+    Text("16-bit distributions", S, "logits if logits.dtype == torch.float64 else logits.float()", "logits"),
+    Text("draws a token of probability 0 at u = 0", S, "* total[-1:], right=True)", "* total[-1:], right=False)"),
+    Text(
+        "the last uniform handed out is the next one's first",
+        S,
+        "self.used += k\n        return self.block[self.used - k : self.used]",
+        "self.used += max(k - 1, 1)\n        return self.block[max(0, self.used - k) : max(k, self.used)]",
+        ("randomness",),
+    ),
+    Text("every block of uniforms the same", S, BLOCK, SAME_BLOCK, ("randomness",)),
+    Text("uniforms in torch's default type", S, ", device=where, dtype=torch.float32)", ", device=where)"),
+    Text("seed ignored", S, "torch.Generator().manual_seed(seed)", "torch.Generator().manual_seed(0)"),
+    Text(
+        "caller's random state used in spite of a seed",
+        S,
+        "256), generator=self.generator, ",
+        "256), ",
+        (
+            "budget",
+            "one_seed_one_text",
+        ),
+    ),
+    # --- the cache
+    Text(
+        "rollback keeps one token too many",
+        C,
+        "self.cache.crop(length - self.length)",
+        "self.cache.crop(min(length - self.length + 1, -1))",
+        (
+            "trace",
+            "eos",
+        ),
+    ),
+    Text(
+        "rollback forgets nothing",
+        C,
+        "self.cache.crop(length - self.length)",
+        "pass",
+        (
+            "positions",
+            "trace",
+        ),
+    ),
+    Text(
+        "rollback does not count",
+        C,
+        "            self.length = length\n\n    def refuse",
+        "\n    def refuse",
+        (
+            "positions",
+            "trace",
+        ),
+    ),
+    Text(
+        "rollback to a length never reached",
+        C,
+        'length <= self.length:\n            raise ValueError(f"cannot roll back to {length} tokens: the cache',
+        'length:\n            raise ValueError(f"cannot roll back to {length} tokens: the cache',
+    ),
+    Text(
+        "work not counted",
+        C,
+        "        self.fed += len(ids)\n        return logits if keep",
+        "        return logits if keep",
+    ),
+    Text("two texts in one cache", C, "return CachedModel(self.model)", "return self"),
+    Text("an interrupted pass leaves its traces", C, "if surplus > 0:", "if False:"),
+    Text("positions that change their meaning let in", C, "if border is not None and size", "if False and size"),
+    Text("sliding windows let in", C, "if window is not None and longest >= window:", "if False:"),
+    Text("recurrent models let in", "architectures", 'or getattr(model, "_is_stateful", False)', "or False"),
+    Text("models that read in both directions let in", "architectures", "    check_causal(model)\n", ""),
+    Text("training mode kept", "modes", "part.training = False", "part.training = True"),
+    # --- the loop
+    Text(
+        "target fed without the text's last token",
+        D,
+        "torch.cat([self.last, self.x])",
+        "torch.cat([0 * self.last, self.x])",
+        (
+            "every_token",
+            "own_draft",
+        ),
+    ),
+    Text(
+        "budget one too many",
+        D,
+        "min(wanted, self.left - 1)",
+        "min(wanted, self.left)",
+        (
+            "randomness",
+            "every_token",
+        ),
+    ),
+    Text("budget one too few", D, "min(wanted, self.left - 1)", "max(min(wanted, self.left - 2), 0)", ("own_draft",)),
+    Text(
+        "17a len(ids) as prompt length",
+        D,
+        "self.size, self.last = self.ids.shape[1], ",
+        "self.size, self.last = len(self.ids), ",
+        (
+            "positions",
+            "own_draft",
+        ),
+    ),
+    Text("end-of-text counted out", D, "stop + 1, None, None", "stop, None, None", ("eos",)),
+    Text(
+        "end-of-text does not stop the loop",
+        D,
+        'self.stop_reason, self.left = "eos", 0',
+        'self.stop_reason = "eos"',
+        ("eos",),
+    ),
+    Text("end-of-text of the plain loop overlooked", D, "if eos and int(unread) in eos:", "if False:"),
+    Text("stop reason of the plain loop always length", D, '"eos" if ended else "length"', '"length"'),
+    Text("a round cut by budget or context not marked", D, "asked < wanted or draft.cut", "False"),
+    Text("a round cut by the end of the text not marked", D, "None, None, cut=True", "None, None, cut=False"),
+    Text(
+        "a plain round called a bonus",
+        D,
+        '"plain" if k == 0 else "bonus" if n == k',
+        '"bonus" if n == k',
+        ("own_draft",),
+    ),
+    Text("draft's own sampling dropped", D, "draft_sampling or self.sampling", "self.sampling"),
+    Text(
+        "sampling reaches the draft only where it is its own",
+        D,
+        "draft_sampling or self.sampling",
+        "draft_sampling or Sampling()",
+        ("own_draft",),
+    ),
+    Text(
+        "generator dropped",
+        D,
+        "as_randomness(generator, self.target.device)",
+        "as_randomness(None, self.target.device)",
+        (
+            "positions",
+            "budget",
+        ),
+    ),
+    Text(
+        "one transfer more a round",
+        D,
+        FETCH,
+        "n, token, *rest = [int(n), *torch.cat([token, nan, self.given]).tolist()]",
+    ),
+    Text(
+        "the token drawn with a uniform that verified",
+        D,
+        DRAW,
+        DRAW + " if not len(u) else __import__('spec_lib').draw(distribution, u[-1])",
+        (
+            "randomness",
+            "positions",
+        ),
+    ),
+    Text(
+        "plain decoding draws from another distribution than its own",
+        D,
+        "randomness.draw(p, position)",
+        "randomness.draw(p.sqrt(), position)",
+    ),
+    Text(
+        "draft not told of its verdict",
+        D,
+        "self.session.accept(n, token",
+        "self.session.accept(0, token",
+        (
+            "positions",
+            "own_draft",
+        ),
+    ),
+    Text(
+        "rule dropped",
+        "arguments",
+        "rule = rule if callable(rule) else RULES[rule]",
+        'rule = RULES["google"]',
+        ("loop_distribution",),
+    ),
+    Text("attention mask dropped", "arguments", "return ids[:, first:], True", "return ids, True"),
+    Text("another text on the same cache goes unnoticed", "arguments", "if target.length != size - 1:", "if False:"),
+    Text(
+        "an end outside the vocabulary goes unnoticed",
+        "arguments",
+        "if any(not 0 <= e < vocab for e in eos):",
+        "if False:",
+    ),
+    Text(
+        "overlap of the position before, where it looks ahead",
+        "tracing",
+        "torch.minimum(p[k], ahead)",
+        "torch.minimum(p[k - 1], ahead)",
+        ("trace",),
+    ),
+    Text("alpha over all drafted", R, "alpha=ratio(accepted, accepted + rejected)", "alpha=ratio(accepted, drafted)"),
+    Text(
+        "tokens per pass without the target's own", R, "accepted + sum(r.token is not None for r in rounds)", "accepted"
+    ),
+    Text(
+        "overlap over positions that were not tested",
+        R,
+        'r.overlap[: r.accepted + (r.origin == "resampled")]',
+        "r.overlap",
+    ),
+    # --- the draft
+    Text(
+        "draft ignores its sampling",
+        G,
+        "q = self.sampling.probabilities(logits)\n",
+        "q = Sampling().probabilities(logits)\n",
+        ("own_draft",),
+    ),
+    Text(
+        "draft's cache keeps its own last token's position",
+        G,
+        "len(self.text) + n))",
+        "len(self.text) + n + 1))",
+        (
+            "positions",
+            "every_token",
+        ),
+    ),
+    Text("draft's cache loses one more", G, "len(self.text) + n))", "len(self.text) + n - 1))", ("trace",)),
+    Text(
+        "draft reads an accepted token twice",
+        G,
+        "self.text[self.model.length :]",
+        "self.text[max(0, self.model.length - 1) :]",
+        (
+            "own_draft",
+            "trace",
+        ),
+    ),
+    Text(
+        "draft's text without the target's token",
+        G,
+        "torch.cat([self.text, self.drafted[:n], token])",
+        "torch.cat([self.text, self.drafted[:n]])",
+        (
+            "randomness",
+            "positions",
+        ),
+    ),
+    Text("draft's context crossed", G, "room = max(0, min(k, self.most - len(self.text) + 1))", "room = k"),
+    Text("tracing counts as work", G, "self.model.fed = fed", "pass"),
+    Text(
+        "tracing leaves its token in the cache",
+        G,
+        "        self.model.rollback(length)\n        if counts",
+        "        if counts",
+        ("trace",),
+    ),
+)
+FAULTS = (*SEAMS, *TEXTS)

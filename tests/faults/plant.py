@@ -1,0 +1,88 @@
+"""Plant one fault at a time, run the tests, and print what caught it.
+
+    python -m tests.faults.plant            # all of them; about an hour
+    python -m tests.faults.plant bonus eos  # those whose name or room holds one of these words
+
+A fault at a seam is planted in this process and has to break the promises that it names.  A fault of the text is
+planted in a copy of the project, whose tests then run until one fails: nothing can be planted past them.  The run ends
+with exit code 1 if a fault is caught by nothing.  The faults are listed in `catalogue`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.catalogue import FAULTS, Fault, Text
+from tests.helpers import promises
+
+ROOT = Path(__file__).resolve().parents[2]
+# In this order, the quick ones first; a run stops at the first failure.  Not this folder: it tells that text changed.
+TESTS = (
+    "tests/exact/test_promises.py",
+    "tests/exact/test_rule.py",
+    "tests/method",
+    "tests/speed/test_work.py",
+    "tests/exact/test_loop.py",
+    "tests/models",
+    "tests/exact/test_properties.py",
+    "tests/classroom/test_derived_*.py",
+)
+
+
+def broken_by(fault: Fault) -> str | None:
+    """The promises that a fault at a seam breaks, of those that it names; None if one of them holds."""
+    for name in fault.caught_by:
+        hits = []
+        with pytest.MonkeyPatch.context() as patch:
+            fault.plant(patch, lambda hits=hits: hits.append(1))
+            try:
+                promises.CHECKS[name]()
+            except (AssertionError, ValueError, IndexError, RuntimeError):
+                if hits:
+                    continue
+            return None
+    return ", ".join(fault.caught_by)
+
+
+def caught_by(fault: Text) -> str | None:
+    """The first test that fails with the fault in the text, or None."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        top = ("course.py", "pyproject.toml", "requirements.txt", "README.md")
+        for name in ("spec_lib", "tests", "notebooks", "tools", *top):
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)
+        (project / "spec_lib" / f"{fault.room}.py").write_text(fault.source(), encoding="utf-8")
+        files = [str(path.relative_to(project)) for name in TESTS for path in sorted(project.glob(name))]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+        failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.M)
+        if done.returncode not in (0, 1, 2) or (done.returncode and not failed):
+            raise SystemExit(f"{fault.name!r}: pytest itself went wrong\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return failed[1] if failed else None
+
+
+def main(words: list[str]) -> int:
+    chosen = [f for f in FAULTS if not words or any(word in f"{f.room} {f.name}" for word in words)]
+    for fault in chosen:  # every snippet must be found before an hour is spent
+        if isinstance(fault, Text):
+            fault.source()
+    missed, started = [], time.time()
+    for number, fault in enumerate(chosen, 1):
+        check = caught_by(fault) if isinstance(fault, Text) else broken_by(fault)
+        missed += [] if check else [fault.name]
+        print(f"{number:3}/{len(chosen)}  {fault.room:13}  {fault.name:62}  {check or 'CAUGHT BY NOTHING'}", flush=True)
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} caught, {time.time() - started:.0f} s")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

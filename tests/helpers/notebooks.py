@@ -1,0 +1,28 @@
+"""What the notebooks derive, taken out of their cells."""
+
+import json
+
+import torch
+
+import spec_lib as sl
+from tests.helpers.paths import NOTEBOOKS
+
+FILES = sorted(NOTEBOOKS.glob("*.ipynb"))
+
+
+def code(book) -> list:
+    """The code cells of a notebook that was read with nbformat."""
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+def derived(notebook: str, *names: str) -> dict:
+    """The named functions, from the code cells that define them."""
+    space: dict = {"sl": sl, "torch": torch, "benchmark": sl.benchmark}
+    for cell in json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text())["cells"]:
+        code = "".join(cell["source"])
+        if cell["cell_type"] == "code" and any(f"def {n}(" in code or f"class {n}(" in code for n in names):
+            # the definition only: what follows it in the cell needs the pair
+            lines = code.split("\n")
+            ends = [i for i, line in enumerate(lines) if line and not line.startswith((" ", "def ", "@")) and i > 0]
+            exec("\n".join(lines[: ends[0]] if ends else lines), space)
+    return space

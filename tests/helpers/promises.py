@@ -1,0 +1,353 @@
+"""What a right sampler does, as plain functions: ordinary tests run them on the course's code, and `test_caught` on
+planted faults, where they have to fail.  Every loop here is bounded, since a faulty one may never end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+
+import spec_lib as sl
+from spec_lib.verification import RULES
+from tests.helpers import enumeration as exact
+from tests.helpers.models import counter, fed_positions, float_pair, plain_greedy, prompt, small_pair, table, uncached
+
+GAMMA = 4
+
+
+def write(target, draft, ids, budget: int, **options) -> tuple[list[sl.Round], list[int]]:
+    """(rounds, new tokens) of `speculative_rounds`, stopped by force where it does not stop itself."""
+    rounds = list(exact.bounded(sl.speculative_rounds(target, draft, ids, budget, **options), budget))
+    return rounds, [t for r in rounds for t in r.tokens]
+
+
+# ---------------------------------------------------------------------------------------------------- the rule
+
+
+def check_rule_distribution(sizes=((2, 1), (3, 2), (2, 3)), seeds=(0, 1, 2), starts: int = 2) -> None:
+    """One round of a rule leaves the target's distribution as it is, to the last digit, whatever the draft."""
+    for (size, gamma), seed, name in itertools.product(sizes, seeds, RULES):
+        target, draft = exact.random_distributions(size, seed)
+        for start in range(starts):
+            distribution = exact.rule_distribution(RULES[name], target, draft, start, gamma)
+            want = exact.continuations(target, gamma + 1)[gamma + 1][start]
+            far = (distribution - want).abs().max().item()
+            assert far < 1e-12, f"{name}: vocabulary {size}, gamma {gamma}, seed {seed}, after {start}: off by {far}"
+
+
+def first_token(rule, p: list[float], q: list[float], drawn: list[float] | None = None) -> tuple[float, list[float]]:
+    """(acceptance probability, distribution of the first token) for gamma 1 and the same p and q after each token."""
+    rows = [torch.tensor(x, dtype=torch.float64).repeat(len(p), 1) for x in (p, q, drawn or q)]
+    options = (rule, rows[0], rows[1], 0, 1, rows[2])
+    return exact.mean_accepted(*options), exact.rule_distribution(*options).sum(1).tolist()
+
+
+def close(a, b, by: float = 1e-12) -> bool:
+    return all(abs(x - y) < by for x, y in zip(a, b, strict=True))
+
+
+def check_rule_references() -> None:
+    """Values worked out by hand."""
+    p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    for name, rule in RULES.items():
+        stay, distribution = first_token(rule, p, q)
+        assert close([stay, *distribution], [0.7, *p]), f"{name}: {stay}, {distribution}"
+        stay, distribution = first_token(rule, p, [0, 1, 0])  # a draft that is certain of token 1
+        assert close([stay, *distribution], [0.3, *p]), f"{name}: {stay}, {distribution}"
+        stay, distribution = first_token(rule, [0.5, 0.5], [0.9, 0.1])
+        assert close([stay, *distribution], [0.6, 0.5, 0.5]), f"{name}: {stay}, {distribution}"
+        distributions = torch.tensor([p, p], dtype=torch.float64)
+        n, distribution = rule(
+            distributions, torch.tensor([q], dtype=torch.float64), torch.tensor([1]), torch.tensor([0.9]).double()
+        )
+        assert int(n) == 0 and close(distribution.tolist(), [1, 0, 0]), (
+            f"{name}: the residual of {p}, {q} is {distribution}"
+        )
+        n, distribution = rule(
+            distributions, torch.eye(3).double()[1:2], torch.tensor([1]), torch.tensor([0.9]).double()
+        )
+        assert int(n) == 0 and close(distribution.tolist(), [5 / 7, 0, 2 / 7]), (
+            f"{name}: the residual of a certainty is {distribution}"
+        )
+        # Rounding may leave the ratio below 1 and the residual empty: the distribution must still be one.
+        thirds = torch.tensor([[0.3332] * 3] * 2)
+        n, distribution = rule(thirds, torch.tensor([[0.3335] * 3]), torch.tensor([1]), torch.tensor([0.9999]))
+        assert int(n) == 0 and close(distribution.tolist(), [0.3332] * 3, 1e-6), (
+            f"{name}: an empty residual gives {distribution}"
+        )
+
+
+def check_rule_acceptance(seeds=range(10)) -> None:
+    """Accepted with probability sum min(p, q): no rule can accept more, and an exact one may accept less."""
+    for seed, name in itertools.product(seeds, RULES):
+        target, draft = exact.random_distributions(4, seed)
+        for p, q in zip(target, draft, strict=True):
+            stay, _ = first_token(RULES[name], p.tolist(), q.tolist())
+            assert abs(stay - torch.minimum(p, q).sum().item()) < 1e-12, f"{name}: {stay} for {p}, {q}"
+
+
+def check_rule_zero() -> None:
+    """What the target cannot write is rejected even by a uniform of exactly 0, and a tie with p/q rejects."""
+    p, q = torch.tensor([[0.0, 1.0], [0.5, 0.5]]), torch.tensor([[0.5, 0.5]])
+    for name, rule in RULES.items():
+        n, distribution = rule(p, q, torch.tensor([0]), torch.tensor([0.0]))
+        assert int(n) == 0 and distribution.tolist() == [0, 1], f"{name} accepts a token of probability 0"
+        n, _ = rule(p.flip(0), q * 2, torch.tensor([0]), torch.tensor([0.5]))
+        assert int(n) == 0, f"{name} accepts on a tie"
+
+
+def check_rules_agree(cases: int = 500) -> None:
+    """Same inputs, same answer, in float32 and float64, with zeros, ties and certainties."""
+    g = torch.Generator().manual_seed(0)
+    google, deepmind = RULES["google"], RULES["deepmind"]
+    lengths = set()
+    for case in range(cases):
+        size, k = 2 + case % 4, case % 5
+        target, draft = exact.random_distributions(size, case)
+        text = torch.randint(size, (k + 1,), generator=g)
+        for i in range(k):  # drawn from the draft, as a drafted token is
+            text[i + 1] = torch.multinomial(draft[text[i]], 1, generator=g)
+        dtype = torch.float32 if case % 2 else torch.float64
+        p, q, x = target[text].to(dtype), draft[text[:-1]].to(dtype), text[1:]
+        u = torch.rand(k, generator=g, dtype=dtype) * (torch.rand(k, generator=g) < 0.8)  # a fifth is exactly 0
+        tie = torch.rand(k, generator=g) < 0.2
+        ratio = (p[:k].gather(1, x[:, None]) / q.gather(1, x[:, None])).squeeze(1)
+        u = torch.where(tie & (ratio < 1), ratio, u)
+        inputs = [t.clone() for t in (p, q, x, u)]
+        (n, distribution), (m, other) = google(p, q, x, u), deepmind(p, q, x, u)
+        assert int(n) == int(m), f"case {case}: {int(n)} and {int(m)} accepted"
+        assert distribution.dtype == other.dtype == dtype
+        assert close(distribution.tolist(), other.tolist(), 1e-12 if dtype == torch.float64 else 1e-6), f"case {case}"
+        assert all(torch.equal(a, b) for a, b in zip(inputs, (p, q, x, u), strict=True)), "inputs were changed"
+        lengths.add((k, int(n)))
+    assert lengths == {(k, n) for k in range(5) for n in range(k + 1)}
+
+
+# ---------------------------------------------------------------------------------------------------- the loop
+
+
+def check_loop_distribution(
+    vocab: int = 2, gamma: int = 1, budget: int = 5, rule: str = "google", eos=None, sampling=None, draft_sampling=None
+) -> int:
+    """The distribution of whole texts, by every branch through real caches, is the target's.  Returns the paths."""
+    target, draft = small_pair(vocab)
+    prompt = [1, 0, 1]
+    options = {"gamma": gamma, "sampling": sampling, "draft_sampling": draft_sampling}
+    distribution, paths = exact.loop_distribution(target, draft, prompt, budget, RULES[rule], eos, **options)
+    stops = [] if eos is None else eos if isinstance(eos, list) else [eos]
+    want = exact.target_distribution(target, prompt, budget, sampling, stops)
+    far = exact.distance(distribution, want)
+    assert far < 1e-10, f"{rule}, {vocab} tokens, gamma {gamma}, budget {budget}, EOS {eos}: off by {far}"
+    assert abs(sum(distribution.values()) - 1) < 1e-10
+    return paths
+
+
+def check_loop_eos_distribution() -> None:
+    """The same with an end-of-text token, which may fall on every position of a round."""
+    check_loop_distribution(vocab=2, gamma=2, budget=5, eos=1)
+    check_loop_distribution(vocab=3, gamma=1, budget=3, eos=[2, 0])
+
+
+def check_loop_filters() -> None:
+    """The same with a temperature and with filters, the draft's own ones included."""
+    sampling, own = sl.Sampling(0.7, top_k=2), sl.Sampling(1.5, top_p=0.8)
+    check_loop_distribution(vocab=3, gamma=1, budget=4, sampling=sampling, draft_sampling=own)
+    check_loop_distribution(vocab=3, gamma=1, budget=3, draft_sampling=sl.Sampling(top_k=2))
+
+
+def check_settings(cases: int = 40) -> None:
+    """`Sampling` makes the distribution of a row of logits that it promises, written a second time."""
+    g = torch.Generator().manual_seed(0)
+    tried = [
+        (1, None, None),
+        (0, None, None),
+        (0.5, None, None),
+        (2, 3, None),
+        (1, None, 0.6),
+        (0.7, 4, 0.8),
+        (0, 2, 0.5),
+    ]
+    for case, setting in itertools.product(range(cases), tried):
+        logits = 2 * torch.randn(2 + case % 6, generator=g, dtype=torch.float64)
+        s = sl.Sampling(*setting)
+        got = s.probabilities(logits).tolist()
+        assert close(got, exact.plain_distribution(logits, s)), f"{s} of {logits.tolist()}: {got}"
+
+
+def check_randomness() -> None:
+    """The stream of uniforms never stands still, and a text sampled with it has the toy's distribution [.5, .5]."""
+    source = sl.Randomness(0)
+    stream = torch.cat([source.uniforms(k, 0).clone() for k in (3, 1, 0, 5, 250, 300, 4)])
+    assert len(stream.unique()) == len(stream) and stream.min() >= 0 and stream.max() < 1
+    assert abs(stream.mean() - 0.5) < 5 * math.sqrt(1 / 12 / len(stream))
+    size = 1500
+    rounds, tokens = write(
+        table([0.5, 0.5], [0.5, 0.5]), table([0.9, 0.1], [0.9, 0.1]), [0], size, gamma=1, generator=0, trace=True
+    )
+    for what, count, p in (
+        ("tokens", tokens.count(0), 0.5),
+        ("pairs", sum(a == b for a, b in itertools.pairwise(tokens)), 0.5),
+        ("accepted", sum(r.accepted for r in rounds) / len(rounds) * size, 0.6),
+    ):
+        sigma = math.sqrt(size / 4) * (1 if what != "accepted" else math.sqrt(size / len(rounds)))
+        assert abs(count - p * size) < 5 * sigma, f"{what}: {count} of {size}, expected {p * size}"
+
+
+def check_one_seed_one_text() -> None:
+    """A seed gives the same text under both rules."""
+    target, draft = float_pair()
+    texts = [write(target, draft, prompt(5), 40, generator=3, rule=name)[1] for name in RULES]
+    assert texts[0] == texts[1]
+
+
+def check_positions() -> None:
+    """A randomness is told the position in the text of every token and uniform."""
+
+    class Positions(sl.Randomness):
+        asked: list = []  # noqa: RUF012
+
+        def draw(self, p, position):
+            self.asked.append(int(position))
+            return super().draw(p, position)
+
+    target, draft = float_pair()
+    source = Positions(0)
+    size = 5
+    for r in exact.bounded(sl.speculative_rounds(target, draft, prompt(size), 30, generator=source), 30):
+        assert source.asked == [*range(size, size + len(r.drafted)), size + r.accepted]
+        source.asked.clear()
+        size += len(r.tokens)
+
+
+def check_trace() -> None:
+    """Laws, overlap and cache lengths of every round are those of the text that is really there.
+
+    A draft cache that is wrong after a rejection leaves every distribution exact: only q shows it.
+    """
+    target, draft = float_pair()
+    seen = set()
+    for seed in range(3):
+        ids = prompt(5)
+        text, unread = ids[0].tolist(), 0
+        rounds = sl.speculative_rounds(target, draft, ids, 40, gamma=GAMMA, generator=seed, trace=True)
+        for number, r in enumerate(exact.bounded(rounds, 40)):  # as they come: a fault is named in its own round
+            k, n, size, where = len(r.drafted), r.accepted, len(text), f"seed {seed}, round {number + 1}"
+            p, q = (uncached(m, text + r.drafted.tolist())[size - 1 :].softmax(-1) for m in (target, draft))
+            assert r.p.shape == p.shape and (r.p - p).abs().max() < 1e-5, f"{where}: p is another text's"
+            assert k == 0 or (r.q - q[:k]).abs().max() < 1e-5, f"{where}: q is another text's"
+            overlap = torch.minimum(p, q).sum(-1)
+            assert r.overlap.shape == (k + 1,) and (k == 0 or (r.overlap - overlap).abs().max() < 1e-5), where
+            assert r.uniforms.shape == (k,)
+            fine = [bool(u < p_ / q_) for u, p_, q_ in zip(r.uniforms, *_of(r), strict=True)]
+            assert n == next((i for i, f in enumerate(fine) if not f), k), f"{where}: the verdicts are others"
+            assert r.target_cache == (size - 1, size + k, size + n), f"{where}: {r.target_cache}"
+            if k:
+                want = (size - 1 - unread, size + k - 1, size + min(n, k - 1))
+                assert r.draft_cache == want, f"{where}: {r.draft_cache}, not {want}"
+                unread = int(n == k)
+            seen.add("all" if n == k == GAMMA else "none" if n == 0 < k else "some" if n < k else "cut")
+            text += r.tokens
+    assert seen >= {"all", "none", "some"}, f"the sample shows only {seen}"
+
+
+def _of(r: sl.Round) -> tuple[torch.Tensor, torch.Tensor]:
+    """p and q at the drafted tokens."""
+    x = r.drafted[:, None]
+    return r.p[: len(x)].gather(1, x)[:, 0], r.q.gather(1, x)[:, 0]
+
+
+def check_own_draft() -> None:
+    """A model that drafts for itself is accepted everywhere, and each round gives gamma + 1 tokens."""
+    target, _ = float_pair()
+    for temperature, gamma in itertools.product((1e-3, 1.0), (1, 4)):
+        left = 33
+        options = {"gamma": gamma, "sampling": sl.Sampling(temperature), "generator": 0}
+        for r in exact.bounded(sl.speculative_rounds(target, target, prompt(5), left, **options), left):
+            k = min(gamma, left - 1)
+            assert len(r.drafted) == r.accepted == k, f"T {temperature}, gamma {gamma}: {r.accepted} of {k}"
+            assert r.origin == ("bonus" if k else "plain")
+            left -= k + 1
+        assert left == 0
+
+
+def check_greedy(lengths=(1, 2, 7, 20), gammas=(1, 3)) -> None:
+    """With temperature 0, plain greedy decoding token for token; gammas are taken in turn."""
+    target, draft = float_pair()
+    for length, gamma in zip(lengths, itertools.cycle(gammas), strict=False):
+        ids = prompt(length)
+        options = {"gamma": gamma, "sampling": sl.Sampling(0), "generator": 0}
+        text = write(target, draft, ids, 11, **options)[1]
+        assert text == plain_greedy(target, ids, 11), f"prompt of {length}, gamma {gamma}: {text}"
+    p, q = table([0.6, 0.4], [0.6, 0.4]), table([0.4, 0.6], [0.4, 0.6])
+    for seed in range(5):
+        assert write(p, q, [0], 5, sampling=sl.Sampling(0), generator=seed)[1] == [0] * 5
+
+
+def check_eos() -> None:
+    """EOS, one id or several, ends the text wherever in a round it falls, and nothing follows it."""
+    count = counter(8)
+    for gamma in range(1, 9):
+        assert write(count, count, [1], 7, gamma=gamma, eos_token_id=[5, 4])[1] == [2, 3, 4]
+        assert write(count, count, [1], 7, gamma=gamma, eos_token_id=[4, 5])[1] == [2, 3, 4]
+        assert write(count, count, [4], 7, gamma=gamma, eos_token_id=5)[1] == [5]
+        for budget in (4, 5):
+            job = sl.speculative(count, count, torch.tensor([1]), budget, gamma=gamma, eos_token_id=6)
+            assert job.tokens.tolist() == [2, 3, 4, 5, 6][:budget]
+            assert job.stop_reason == ("eos" if budget == 5 else "length")
+    target, draft = float_pair()
+    ids = prompt(5)
+    text = plain_greedy(target, ids, 12)
+    for place, gamma in zip(range(12), itertools.cycle(range(1, 9))):
+        want = text[: text.index(text[place]) + 1]
+        for other in (draft, target):
+            options = {"gamma": gamma, "sampling": sl.Sampling(0), "eos_token_id": text[place]}
+            rounds, got = write(target, other, ids, 20, **options)
+            assert got == want, f"EOS {text[place]}, gamma {gamma}: {got}, not {want}"
+            assert sum(r.accepted + (r.token is not None) for r in rounds) == len(want)
+
+
+def check_budget() -> None:
+    """Exactly as many new tokens as asked for, after prompts of any length."""
+    target, draft = float_pair()
+    for length, gamma in itertools.product((1, 2, 20), (1, 4)):
+        ids = prompt(length)
+        for budget in {0, 1, 2, gamma, gamma + 1, 9}:
+            rounds, tokens = write(target, draft, ids, budget, gamma=gamma, generator=0)
+            assert len(tokens) == budget, f"{len(tokens)} new tokens after {length}, not {budget}"
+            assert all(len(r.drafted) <= gamma for r in rounds)
+            g = sl.speculative(target, draft, ids, budget, gamma=gamma, generator=0)
+            assert g.tokens.tolist() == tokens and g.ids.tolist() == [ids[0].tolist() + tokens]
+            assert g.stop_reason == "length" and len(g.rounds) == len(rounds)
+
+
+def check_every_token() -> None:
+    """Token 0 is a token like any other, and the bonus comes from the distribution after the last drafted token."""
+    count = counter(3)
+    for gamma in (1, 2, 3):
+        assert write(count, count, [0], 7, gamma=gamma)[1] == [1, 2, 0, 1, 2, 0, 1]
+        assert write(count, counter(3), [2], 3, gamma=gamma)[1] == [0, 1, 2]
+        # a draft that is always wrong: everything comes from the residual
+        assert write(count, table([1, 0, 0], [0, 1, 0], [0, 0, 1]), [1], 4, gamma=gamma)[1] == [2, 0, 1, 2]
+
+
+def check_work() -> None:
+    """The prompt is fed once to each model; then a target pass of at most gamma + 1 positions a round, and at most
+    gamma + 1 draft positions."""
+    target, draft = float_pair()
+    with fed_positions(target, draft) as (by_target, by_draft):
+        for length, gamma in itertools.product((1, 9), (1, 4)):
+            by_target.clear(), by_draft.clear()
+            first = [length - 1] if length > 1 else []
+            rounds = sl.speculative_rounds(target, draft, prompt(length), 30, gamma=gamma, generator=1)
+            passes, positions = [*first], sum(first)
+            for r in exact.bounded(rounds, 30):
+                passes.append(len(r.drafted) + 1)
+                assert by_target == passes, f"prompt {length}, gamma {gamma}: {by_target}, not {passes}"
+                assert max(passes[len(first) :]) <= gamma + 1
+                assert by_draft[: len(first)] == first
+                new, positions = sum(by_draft) - positions, sum(by_draft)
+                assert new <= gamma + 1, f"the draft read {new} positions in a round"
+
+
+CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}

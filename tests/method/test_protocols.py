@@ -1,0 +1,486 @@
+"""What may be plugged into the loops: a stranger's model, drafter, session, rule and randomness, with only what
+`protocols` asks for, in both loops; and what each plug is told."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import pytest
+import torch
+
+import spec_lib as sl
+from spec_lib import protocols
+from spec_lib.decoding import Writer
+from tests.helpers.models import tiny_gpt2
+
+PROMPT = torch.tensor([[1, 2, 3]])
+
+
+def random_tables(size: int = 7, seed: int = 0) -> tuple[sl.TableModel, sl.TableModel]:
+    g = torch.Generator().manual_seed(seed)
+    rows = [torch.rand(size, size, generator=g, dtype=torch.float64) for _ in range(2)]
+    target = rows[0] / rows[0].sum(1, keepdim=True)
+    return sl.TableModel(target), sl.TableModel((target + rows[1] / rows[1].sum(1, keepdim=True)) / 2)
+
+
+def members(protocol: type) -> set[str]:
+    """The names that a protocol lists."""
+    own = {name for name in vars(protocol) if not name.startswith("_")} | set(protocol.__annotations__)
+    return own | ({"__call__"} & set(vars(protocol)))
+
+
+OPTIONAL = {
+    protocols.Model: (protocols.Renewable, protocols.Selective, protocols.Padded, protocols.Counting),
+    protocols.Drafter: (protocols.SelectiveDrafter,),
+    protocols.Session: (protocols.Measured, protocols.Foresighted),
+    protocols.Randomness: (),
+}
+
+
+class Only:
+    """Another object seen through a protocol: it has what that requires, and notes what else it is asked for."""
+
+    def __init__(self, inner, protocol: type, asked: set[str]):
+        vars(self).update(inner=inner, allowed=members(protocol), asked=asked)
+
+    def __getattr__(self, name: str):
+        if name in vars(self)["allowed"]:
+            return getattr(vars(self)["inner"], name)
+        if not name.startswith("__"):
+            vars(self)["asked"].add(name)
+        raise AttributeError(name)
+
+    def __setattr__(self, name: str, value):
+        raise AssertionError(f"the loop sets {name} on what was plugged in")
+
+
+class OnlyDrafter(Only):
+    """A drafter whose sessions are seen through their protocol too."""
+
+    def __init__(self, inner, asked: dict[type, set[str]]):
+        super().__init__(inner, protocols.Drafter, asked[protocols.Drafter])
+        vars(self)["of_session"] = asked[protocols.Session]
+
+    def start(self, *arguments):
+        return Only(vars(self)["inner"].start(*arguments), protocols.Session, vars(self)["of_session"])
+
+
+@pytest.mark.parametrize("rule", ["google", "deepmind"])
+@pytest.mark.parametrize("trace", [False, True])
+def test_the_loops_ask_for_nothing_that_is_not_on_the_page(rule: str, trace: bool):
+    """What is plugged in shows only its protocol's members; what else the loops look for must be an ability there."""
+    asked: dict[type, set[str]] = {kind: set() for kind in OPTIONAL}
+    target, draft = random_tables()
+    options = {"rule": rule, "gamma": 3, "trace": trace}
+
+    def shown():
+        randomness = Only(sl.Randomness(5), protocols.Randomness, asked[protocols.Randomness])
+        model = Only(target.fresh(), protocols.Model, asked[protocols.Model])
+        return model, OnlyDrafter(sl.ModelDrafter(draft), asked), randomness
+
+    model, drafter, randomness = shown()
+    g = sl.speculative(model, drafter, PROMPT, 60, generator=randomness, **options)
+    expected = sl.speculative(target, draft, PROMPT, 60, generator=5, **options)
+    assert g.ids.tolist() == expected.ids.tolist() and len(g.rounds) > 5
+    model, _, randomness = shown()
+    plain = sl.autoregressive(model, PROMPT, 30, generator=randomness)
+    assert plain.ids.tolist() == sl.autoregressive(target, PROMPT, 30, generator=5).ids.tolist()
+    for kind, names in asked.items():
+        allowed = set().union(*map(members, OPTIONAL[kind]))
+        assert names <= allowed, f"a {kind.__name__} is asked for {names - allowed}"
+
+
+def test_a_model_as_draft_is_asked_for_nothing_else_either():
+    """The same for a model that drafts, in `ModelDrafter`."""
+    asked: set[str] = set()
+    target, draft = random_tables()
+    seen = Only(draft.fresh(), protocols.Model, asked)
+    g = sl.speculative(target, seen, PROMPT, 60, generator=5, trace=True)
+    assert g.ids.tolist() == sl.speculative(target, draft, PROMPT, 60, generator=5).ids.tolist()
+    allowed = set().union(*map(members, OPTIONAL[protocols.Model]))
+    assert asked <= allowed | {"start"}  # which would make it a drafter
+
+
+def test_what_the_library_brings_has_all_that_its_protocol_lists():
+    """Names and parameters of the library's own plugs are those of the page."""
+    target, draft = random_tables()
+    plugs = {
+        protocols.Model: (target, sl.CachedModel(tiny_gpt2(0))),
+        protocols.Drafter: (sl.ModelDrafter(draft),),
+        protocols.Session: (sl.ModelDrafter(draft).start(PROMPT[0], sl.Sampling(), sl.Randomness(0), target),),
+        protocols.Randomness: (sl.Randomness(0),),
+    }
+    for protocol, things in plugs.items():
+        for thing in things:
+            for name in members(protocol):
+                ours, promised = getattr(thing, name), getattr(protocol, name, None)
+                if inspect.isfunction(promised):
+                    wanted = list(inspect.signature(promised).parameters)[1:]
+                    assert list(inspect.signature(ours).parameters) == wanted, (thing, name)
+    wanted = list(inspect.signature(protocols.Rule.__call__).parameters)[1:]
+    for rule in (sl.verify_google, sl.verify_deepmind):
+        assert list(inspect.signature(rule).parameters) == wanted
+
+
+# --- strangers, each in about fifteen lines ---------------------------------------------------------------------------
+
+
+class Counts:
+    """A stranger's model: the next token is likelier the more often it stands in the text."""
+
+    vocab, max_length, device = 7, None, torch.device("cpu")
+
+    def __init__(self):
+        self.text = []
+
+    @property
+    def length(self):
+        return len(self.text)
+
+    def feed(self, ids, keep=None):
+        rows = []
+        for x in ids.tolist():
+            self.text.append(x)
+            rows.append(torch.bincount(torch.tensor(self.text), minlength=7).double().add(0.5).log())
+        return torch.stack(rows[-(keep or len(rows)) :])
+
+    def rollback(self, length):
+        del self.text[length:]
+
+
+class Repeats:
+    """A stranger's drafter, which is its own session: what followed the last token's earlier occurrence."""
+
+    def start(self, ids, sampling, randomness, target):
+        self.text = ids.tolist()
+        return self
+
+    def propose(self, k):
+        before = [i for i, x in enumerate(self.text[:-1]) if x == self.text[-1]]
+        found = self.text[before[-1] + 1 :][:k] if before else []
+        return sl.Draft(torch.tensor(found, dtype=torch.int64), None)
+
+    def accept(self, n, token, tokens):
+        self.text += tokens
+
+
+def hesitant(p, q, drafted, uniforms):
+    """A stranger's rule, exact: at most one drafted token is accepted, and one behind it comes from the target."""
+    n, distribution = sl.verify_google(p[:2], q[:1], drafted[:1], uniforms[:1])
+    return n, distribution
+
+
+def test_a_strangers_model_drafter_and_rule_run_together():
+    """Greedy text is the model's own, and sampled text has its distribution: the first two tokens, enumerated."""
+    greedy = sl.Sampling(temperature=0)
+    plain = sl.autoregressive(Counts(), PROMPT, 12, sampling=greedy).tokens.tolist()
+    for rule in ("google", "deepmind", hesitant):
+        g = sl.speculative(Counts(), Repeats(), PROMPT, 12, sampling=greedy, rule=rule)
+        assert g.tokens.tolist() == plain
+    counts = torch.zeros(7, 7)
+    texts = 1500
+    for seed in range(texts):
+        a, b = sl.speculative(Counts(), Repeats(), torch.tensor([[1, 2, 1]]), 2, rule=hesitant, generator=seed).tokens
+        counts[a, b] += 1
+    first = torch.tensor([0.5, 2.5, 1.5, 0.5, 0.5, 0.5, 0.5]) / 6.5
+    both = torch.stack([first[a] * (first * 6.5 + torch.eye(7)[a]) / 7.5 for a in range(7)])
+    sigma = (both * (1 - both) / texts).sqrt()
+    assert float(((counts / texts - both).abs() / sigma).max()) < 4.5  # 49 cells: chance 3e-4
+
+
+def test_drafts_of_the_text_itself_are_accepted_at_times():
+    """The stranger's drafter proposes at most as asked, fewer or nothing at times, and no such round counts as cut."""
+    rounds = sl.speculative(Counts(), Repeats(), PROMPT, 60, gamma=4, generator=1).rounds
+    sizes = {len(r.drafted) for r in rounds if not r.cut}
+    assert 0 in sizes and 4 in sizes and sizes & {1, 2, 3}
+    assert sum(r.accepted for r in rounds) > 0
+    left = 60
+    for r in rounds:  # cut: the budget left no room for gamma tokens, and nothing else here
+        assert r.cut == (left - 1 < 4)
+        left -= len(r.tokens)
+
+
+# --- what the plugs are told ------------------------------------------------------------------------------------------
+
+
+class Listening(sl.ModelDrafter):
+    """Notes what its session hears."""
+
+    def start(self, ids, sampling, randomness, target):
+        session, heard = super().start(ids, sampling, randomness, target), []
+        self.heard, self.target, accept = heard, target, session.accept
+
+        def listening(n, token, tokens):
+            heard.append((n, token, tokens))
+            accept(n, token, tokens)
+
+        session.accept = listening
+        return session
+
+
+@pytest.mark.parametrize("eos", [None, 4])
+def test_a_session_hears_of_each_round_in_host_integers(eos):
+    target, draft = random_tables()
+    drafter = Listening(draft)
+    g = sl.speculative(target, drafter, PROMPT, 40, generator=2, eos_token_id=eos)
+    assert len(drafter.heard) == len(g.rounds) >= 2 and (eos is None) == (g.stop_reason == "length")
+    for r, (n, token, tokens) in zip(g.rounds, drafter.heard, strict=True):
+        assert type(n) is int and all(type(x) is int for x in tokens) and len(tokens) == n + 1
+        assert tokens == r.tokens and token.tolist() == tokens[-1:]
+
+
+def test_a_drafter_is_given_the_target_before_it_has_read_anything():
+    target, draft = random_tables()
+    lengths = []
+
+    class Looking(sl.ModelDrafter):
+        def start(self, ids, sampling, randomness, target):
+            lengths.append((target.vocab, target.length))
+            return super().start(ids, sampling, randomness, target)
+
+    sl.speculative(target, Looking(draft), PROMPT, 5, generator=0)
+    assert lengths == [(7, 0)]
+
+
+def test_a_rule_that_asks_is_told_its_position():
+    target, draft = random_tables()
+    told = []
+
+    def rule(p, q, drafted, uniforms, position):
+        told.append(position)
+        return sl.verify_google(p, q, drafted, uniforms)
+
+    g = sl.speculative(target, draft, PROMPT, 30, generator=3, rule=rule)
+    starts = [3]
+    for r in g.rounds[:-1]:
+        starts.append(starts[-1] + len(r.tokens))
+    assert told == starts and all(type(x) is int for x in told)
+    assert g.tokens.tolist() == sl.speculative(target, draft, PROMPT, 30, generator=3).tokens.tolist()
+
+
+def test_randomness_may_hand_its_rule_something_else_than_uniforms():
+    """What `uniforms` returns goes to the rule as it is, so that the two may have a language of their own."""
+    target, draft = random_tables()
+
+    class Own(sl.Randomness):
+        def uniforms(self, k, position):
+            return super().uniforms(k, position), position
+
+        def draw(self, p, position):
+            return sl.draw(p, super().uniforms(1, position)[0])
+
+    def rule(p, q, drafted, given):
+        assert given[1] >= 3
+        return sl.verify_google(p, q, drafted, given[0])
+
+    g = sl.speculative(target, draft, PROMPT, 30, generator=Own(3), rule=rule)
+    assert g.tokens.tolist() == sl.speculative(target, draft, PROMPT, 30, generator=3).tokens.tolist()
+
+
+# --- gamma, traces, drafts --------------------------------------------------------------------------------------------
+
+
+def test_gamma_may_be_a_function_of_the_rounds_so_far():
+    target, draft = random_tables()
+    seen = []
+
+    def adapt(rounds):
+        seen.append(len(rounds))
+        return 3 if not rounds else min(6, rounds[-1].accepted + 1)
+
+    g = sl.speculative(target, draft, PROMPT, 60, gamma=adapt, generator=4)
+    assert seen == list(range(len(g.rounds)))
+    wanted = [3, *(min(6, r.accepted + 1) for r in g.rounds[:-1])]
+    left = 60
+    for k, r in zip(wanted, g.rounds, strict=True):
+        assert len(r.drafted) == min(k, left - 1) and r.cut == (left - 1 < k)
+        left -= len(r.tokens)
+    assert left == 0 and len({len(r.drafted) for r in g.rounds}) > 2
+
+
+def test_gamma_zero_in_a_round_is_a_plain_round_and_no_cut():
+    target, draft = random_tables()
+    g = sl.speculative(target, draft, PROMPT, 41, gamma=lambda rounds: 4 * (len(rounds) % 2), generator=4)
+    plain = g.rounds[::2]
+    assert {r.origin for r in plain} == {"plain"} and not any(r.cut for r in plain)
+    # The draft reads what it missed, and goes on from the right text: its own q must be what a fresh one computes.
+    own = sl.speculative(target, target, PROMPT, 41, gamma=lambda rounds: 4 * (len(rounds) % 2), generator=4)
+    assert sl.summarize(own.rounds).rejected == 0
+
+
+@pytest.mark.parametrize("answer", [-1, 1.5, None, "4", True])
+def test_a_function_that_gives_no_gamma_is_refused_by_round(answer):
+    target, draft = random_tables()
+    with pytest.raises(ValueError, match=r"gamma must give a whole number of at least 0, got .* in round 1"):
+        sl.speculative(target, draft, PROMPT, 9, gamma=lambda rounds: answer)
+
+
+def test_the_traced_parts_can_be_chosen():
+    target, draft = random_tables()
+    fields = {
+        "distributions": {"uniforms", "p", "q"},
+        "overlap": {"overlap"},
+        "caches": {"target_cache", "draft_cache"},
+    }
+    every = set().union(*fields.values())
+    texts = []
+    for parts in ([], ["overlap"], ("caches", "distributions"), {"distributions"}, "caches", True, False, list(fields)):
+        g = sl.speculative(target, draft, PROMPT, 30, generator=6, trace=parts)
+        names = [parts] if isinstance(parts, str) else list(fields) if parts is True else parts or []
+        kept = set().union(*(fields[name] for name in names))
+        for r in g.rounds:
+            assert {name for name in every if getattr(r, name) is not None} == kept
+        texts.append(g.tokens.tolist())
+    assert all(text == texts[0] for text in texts)
+
+
+@pytest.mark.parametrize("trace", ["laws", ["overlap", "p"], 3, [3]])
+def test_a_part_that_cannot_be_traced_is_refused(trace):
+    target, draft = random_tables()
+    with pytest.raises(ValueError, match="trace must be True, False or some of distributions, overlap, caches"):
+        sl.speculative(target, draft, PROMPT, 9, trace=trace)
+
+
+def test_a_draft_cut_by_its_context_is_marked_and_one_by_choice_is_not():
+    """Table drafts of six positions: from there on the drafter could not do as asked, and says so itself."""
+    target, draft = random_tables()
+    g = sl.speculative(target, sl.TableModel(draft.table, max_length=9), PROMPT, 30, gamma=3, generator=0)
+    size, left = 3, 30
+    for r in g.rounds:
+        room = min(3, left - 1)
+        assert len(r.drafted) == max(0, min(room, 9 - size + 1)) and r.cut == (len(r.drafted) < 3)
+        size, left = size + len(r.tokens), left - len(r.tokens)
+
+
+def test_a_draft_has_no_fields_that_nobody_reads():
+    """`parents` was ignored in silence: it comes back with trees."""
+    with pytest.raises(TypeError):
+        sl.Draft(torch.tensor([1]), None, parents=torch.tensor([0]))
+
+
+def test_options_are_spelled_out_and_keyword_only():
+    """A reader sees them in the signature; a misspelt or misplaced one is an error that names the function."""
+    for function in (sl.speculative, sl.speculative_rounds, sl.autoregressive):
+        kinds = {p.name: p.kind for p in inspect.signature(function).parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds.values()
+        assert kinds["sampling"] == kinds["generator"] == inspect.Parameter.KEYWORD_ONLY
+    assert inspect.signature(sl.speculative).parameters == inspect.signature(sl.speculative_rounds).parameters
+    target, draft = random_tables()
+    with pytest.raises(TypeError, match=r"speculative\(\) got an unexpected keyword argument 'temperature'"):
+        sl.speculative(target, draft, PROMPT, 5, temperature=0.7)
+    with pytest.raises(TypeError, match="positional"):
+        sl.speculative(target, draft, PROMPT, 5, 4)
+
+
+# --- several texts share a pass ---------------------------------------------------------------------------------------
+
+
+def test_rounds_of_several_texts_go_in_step():
+    """`judge(target.feed(draft()))` can be taken apart: all draft, all are scored, all are judged."""
+    target, draft = random_tables()
+    prompts = [torch.tensor([[x, 2, 3]]) for x in range(3)]
+    writers = [Writer(target, draft, ids, 25, generator=seed) for seed, ids in enumerate(prompts)]
+    done: list[list[int]] = [[] for _ in writers]
+    for w in writers:
+        w.start()
+    while busy := [i for i, w in enumerate(writers) if w.left]:
+        read = {i: writers[i].draft() for i in busy}
+        logits = {i: writers[i].target.feed(ids) for i, ids in read.items()}
+        for i in busy:
+            done[i] += writers[i].judge(logits[i]).tokens
+    for seed, (ids, tokens) in enumerate(zip(prompts, done, strict=True)):
+        assert tokens == sl.speculative(target, draft, ids, 25, generator=seed).tokens.tolist()
+
+
+# --- evaluation mode belongs to the pass ------------------------------------------------------------------------------
+
+
+class Wrapped:
+    """A stranger's wrapper around a `CachedModel`: only what the page asks for."""
+
+    def __init__(self, model):
+        self.inside = sl.CachedModel(model)
+        self.vocab, self.device, self.max_length = self.inside.vocab, self.inside.device, self.inside.max_length
+
+    @property
+    def length(self):
+        return self.inside.length
+
+    def feed(self, ids, keep=None):
+        return self.inside.feed(ids, keep)
+
+    def rollback(self, length):
+        self.inside.rollback(length)
+
+
+class Net:
+    """A stranger's drafter that holds its network under a name of its own, and wraps each call as the page says."""
+
+    def __init__(self, net):
+        self.net = net
+
+    def start(self, ids, sampling, randomness, target):
+        self.text, self.randomness = ids, randomness
+        return self
+
+    def propose(self, k):
+        text, distributions = self.text, []
+        for i in range(k):
+            with sl.evaluating(self.net):
+                distributions.append(self.net(text[None]).logits[0, -1].softmax(-1))
+            text = torch.cat([text, self.randomness.draw(distributions[-1], len(self.text) + i)])
+        return sl.Draft(text[len(self.text) :], torch.stack(distributions) if distributions else None)
+
+    def accept(self, n, token, tokens):
+        self.text = torch.cat([self.text, torch.tensor(tokens)])
+
+
+@pytest.fixture
+def training_pair():
+    """Two models left in training mode, with dropout that shows."""
+    models = [tiny_gpt2(seed, layers=2, resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3).train() for seed in (0, 1)]
+    return models
+
+
+def test_dropout_shows_where_nothing_switches_it_off(training_pair):
+    """The fault could be seen: in training mode two passes over one text differ."""
+    logits = [training_pair[0](PROMPT).logits for _ in range(2)]
+    assert float((logits[0] - logits[1]).detach().abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("as_target", [lambda m: m, sl.CachedModel, Wrapped])
+@pytest.mark.parametrize("as_draft", [lambda m: m, sl.CachedModel, Wrapped, Net])
+def test_models_left_in_training_mode_write_one_text_however_they_are_wrapped(training_pair, as_target, as_draft):
+    greedy = sl.Sampling(temperature=0)
+    target, draft = training_pair
+    alone = sl.autoregressive(as_target(target), PROMPT, 20, sampling=greedy).tokens.tolist()
+    texts = [
+        sl.speculative(as_target(target), as_draft(draft), PROMPT, 20, sampling=greedy).tokens.tolist()
+        for _ in range(3)
+    ]
+    assert texts == [alone] * 3
+    rates = {
+        sl.summarize(sl.speculative(as_target(target), as_draft(draft), PROMPT, 25, generator=0).rounds).alpha
+        for _ in range(2)
+    }
+    assert len(rates) == 1 and not math.isnan(rates.pop())
+    assert all(m.training for model in training_pair for m in model.modules())
+
+
+def test_each_modules_own_flag_comes_back(training_pair):
+    """Also after an error, also where some were in evaluation mode, and gradients are as they were."""
+    model = training_pair[0]
+    model.transformer.h[0].eval()
+    flags = [m.training for m in model.modules()]
+    with pytest.raises(RuntimeError), sl.evaluating(model):
+        assert not any(m.training for m in model.modules()) and not torch.is_grad_enabled()
+        raise RuntimeError
+    assert [m.training for m in model.modules()] == flags and torch.is_grad_enabled()
+    cached = sl.CachedModel(model)
+    assert not cached.feed(PROMPT[0]).requires_grad
+    assert [m.training for m in model.modules()] == flags
+    model.eval()
+    model.transformer.h[1].train()  # between two passes: noticed at the next one
+    a, b = (sl.CachedModel(model).feed(PROMPT[0]) for _ in range(2))
+    assert torch.equal(a, b) and model.transformer.h[1].training

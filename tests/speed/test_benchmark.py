@@ -1,0 +1,601 @@
+"""The benchmark: what is counted and compared, with clocks that the test turns; no real time is asserted."""
+
+import csv
+import io
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import spec_lib as sl
+from spec_lib import __main__ as cli
+from spec_lib import benchmark, files
+from spec_lib.benchmark import (
+    DRAFT,
+    TARGET,
+    VARIANTS,
+    Measurement,
+    Recording,
+    Setting,
+    Variant,
+    compare,
+    comparison,
+    csv_text,
+    prompts_for,
+    recordings,
+    rows,
+    sweep,
+    table,
+    timing,
+)
+from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Words
+
+GOOGLE = "speculative, google"
+
+
+class Clock:
+    """Stands in for perf_counter: time passes only where `spend` is called."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(timing, "perf_counter", fake)
+    return fake
+
+
+@pytest.fixture
+def pair(models):
+    return sl.Pair(*models, Words(), prompts={"one": "1 2 3", "two": "4 5"})
+
+
+# --- the clock ------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_takes_the_call_alone(clock):
+    assert timing.clock(lambda: clock.spend(3.0), "cpu") == 3.0
+
+
+def test_a_gpu_is_waited_for_before_and_after(clock, monkeypatch):
+    waits = []
+
+    def wait(device=None):  # work queued earlier ends here: it must not be charged to the call
+        waits.append(device)
+        clock.spend(100.0 if len(waits) == 1 else 2.0)
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "synchronize", wait)
+    assert timing.clock(lambda: clock.spend(1.0), torch.device("cuda")) == 3.0
+    assert len(waits) == 2
+    assert timing.clock(lambda: clock.spend(1.0)) == 3.0 and len(waits) == 4  # any GPU, where no device is named
+    assert timing.clock(lambda: clock.spend(1.0), "cpu") == 1.0 and len(waits) == 4
+
+
+def slow(model, clock, seconds):
+    """The scored model with a price: `seconds(n)` for a pass over n tokens."""
+
+    class Slow:
+        vocab, device, max_length, length = model.config.vocab_size, model.device, 64, 0
+        calls: list = []
+
+        def feed(self, ids, keep=None):
+            self.length += len(ids)
+            self.calls.append((len(ids), self.length))
+            clock.spend(seconds(len(ids)))
+
+        def rollback(self, length):
+            self.length = length
+
+    return Slow()
+
+
+def test_pass_seconds_takes_the_counts_in_turn_after_the_same_context(models, clock):
+    model = slow(models[0], clock, lambda n: 10 + n)
+    assert timing.pass_seconds(model, (1, 5), context=8, runs=3) == {1: [11.0] * 3, 5: [15.0] * 3}
+    assert model.calls == [(8, 8)] + [(1, 9), (5, 13), (5, 13), (1, 9)] * 2  # one turn warms up
+    for counts in ((0,), (), (1.5,), (60,)):
+        with pytest.raises(ValueError, match="counts must be|more than the model's 64"):
+            timing.pass_seconds(model, counts, context=8)
+    with pytest.raises(ValueError, match="runs must be"):
+        timing.pass_seconds(model, (1,), runs=0)
+
+
+def priced(pair, monkeypatch, clock, prices: dict, module=timing):
+    """`autoregressive` that takes prices[model] seconds a token and writes nothing."""
+
+    def write(model, ids, new, sampling=None, generator=None):
+        clock.spend(prices["target" if model is pair.target else "draft"] * new)
+        return SimpleNamespace(tokens=torch.zeros(new))
+
+    monkeypatch.setattr(module, "autoregressive", write)
+
+
+def test_the_cost_ratio_is_draft_over_target(pair, monkeypatch, clock):
+    priced(pair, monkeypatch, clock, {"target": 4.0, "draft": 1.0})
+    assert timing.cost_ratio(pair, context=8, new=5, runs=3) == [0.25] * 3
+
+
+def test_the_first_token_is_one_pass_or_one_round(pair, clock):
+    times = timing.first_token(pair, torch.tensor([[1, 2, 3]]), runs=2)
+    assert times == {"target alone": [0.0, 0.0], "speculative": [0.0, 0.0]}
+
+
+@pytest.fixture
+def passes_cost(monkeypatch, clock):
+    """A target's pass takes 10 seconds and one more for each token, a draft's 1; every draw 0.25."""
+    from spec_lib import cache, sampling
+
+    feed, draw = cache.CachedModel.feed, sampling.Randomness.draw
+
+    def priced_feed(self, ids, keep=None):
+        clock.spend(10.0 + len(ids) if len(self.cache.layers) == 2 else 1.0)
+        return feed(self, ids, keep)
+
+    def priced_draw(self, *arguments):
+        clock.spend(0.25)
+        return draw(self, *arguments)
+
+    monkeypatch.setattr(cache.CachedModel, "feed", priced_feed)
+    monkeypatch.setattr(sampling.Randomness, "draw", priced_draw)
+
+
+def test_the_time_breakdown_lists_prompt_passes_and_the_rest(pair, passes_cost):
+    plain, fast = timing.time_breakdown(pair, torch.tensor([[1, 2, 3]]), (0, 2), new=9, runs=3).values()
+    assert plain == {"prompt": 13.0, "target": 8 * 11.0, "draft": 0.0, "rest": 9 * 0.25, "rounds": 8}
+    rounds = fast["rounds"]
+    assert fast["prompt"] == 12.0 + 1.0 and 3 <= rounds <= 9  # all but the prompt's last token, by both models
+    # 9 new tokens, each a draft or a token of the target's own; the guesses are drawn too, accepted or not
+    assert fast["target"] == pytest.approx(11 * rounds + fast["draft"]) and fast["draft"] <= 2 * rounds
+    assert fast["rest"] == pytest.approx(0.25 * (fast["draft"] + rounds))
+
+
+def test_the_time_breakdowns_take_turns_and_refuse_what_they_cannot_list(pair, monkeypatch):
+    turns = []
+    parts = {"prompt": 0.0, "target": 0.0, "draft": 0.0, "rest": 0.0, "rounds": 1}
+    monkeypatch.setattr(
+        timing, "_breakdown_of_a_text", lambda p, i, gamma, new, run: turns.append((run, gamma)) or parts
+    )
+    assert set(timing.time_breakdown(pair, torch.tensor([[1, 2]]), (0, 4), new=9, runs=2)) == {0, 4}
+    assert turns == [(0, 0), (0, 4), (1, 4), (1, 0), (2, 0), (2, 4)]
+    for gammas, ids, said in (
+        ((0, 9), [[1, 2]], "gammas must be whole numbers from 0 to 9 - 1"),
+        ((), [[1, 2]], "gammas must be"),
+        ((1.5,), [[1, 2]], "gammas must be"),
+        ((1,), [[1]], "a prompt of at least two tokens"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            timing.time_breakdown(pair, torch.tensor(ids), gammas, new=9, runs=2)
+
+
+def test_memory_counts_weights_and_both_caches(pair):
+    found = timing.memory(pair, tokens=10)
+    weights = {name: sum(p.numel() for p in getattr(pair, name).parameters()) for name in ("target", "draft")}
+    for name, layers in (("target", 2), ("draft", 1)):
+        assert found[f"{name} weights"] == 4 * weights[name]
+        assert found[f"{name} cache"] == 10 * layers * 2 * 16 * 4  # keys and values, 16 wide, float32
+
+
+# --- side by side ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Replaces the writing: notes (variant, prompt length, seed, gamma), writes what it was asked for."""
+    seen = []
+
+    def write(pair, setting, variant, ids, seed):
+        seen.append((variant, ids.shape[1], seed, setting.gamma))
+        return (setting.new, 5, 3, 1) if variant in benchmark.RULES else (setting.new, setting.new, 0, 0)
+
+    monkeypatch.setattr(comparison, "_write", write)
+    return seen
+
+
+def test_arms_take_turns_on_the_same_prompts_in_an_order_that_rotates(pair, written):
+    variants = (TARGET, DRAFT, GOOGLE)
+    compare(pair, Setting(gamma=2, new=6), 4, variants)
+    warm, counted = written[:3], [written[i : i + 3] for i in range(3, 15, 3)]
+    assert [w[:3] for w in warm] == [(variant, 3, 0) for variant in variants]
+    for i, evaluation in enumerate(counted):
+        assert {a for a, *_ in evaluation} == set(variants)
+        assert {n for _, n, *_ in evaluation} == {3 if i % 2 == 0 else 2}  # the prompts in turn
+        assert {s for _, _, s, _ in evaluation} == {i + 1}
+    assert [evaluation[0][0] for evaluation in counted] == [TARGET, DRAFT, GOOGLE, TARGET]
+
+
+def test_two_equal_loops_are_equally_fast_whatever_their_order(pair, monkeypatch, clock):
+    spent = iter(range(1, 1000))
+
+    def write(pair, setting, variant, ids, seed):
+        clock.spend({0: 50}.get(seed, 2.0))  # the warm-up is slow
+        return setting.new, next(spent), 3, 1
+
+    monkeypatch.setattr(comparison, "_write", write)
+    for variants in ((TARGET, GOOGLE), (GOOGLE, TARGET)):
+        found = {r.variant: r for r in rows(compare(pair, Setting(gamma=2, new=6), 3, variants))}
+        assert found[GOOGLE].speedup == 1 and found[GOOGLE].seconds == 2.0 and found[GOOGLE].sd == 0
+
+
+def test_another_number_of_tokens_is_refused(pair, monkeypatch):
+    monkeypatch.setattr(comparison, "_write", lambda *a: (7, 5, 3, 1))
+    with pytest.raises(AssertionError, match="target alone wrote 7 tokens instead of 6"):
+        compare(pair, Setting(gamma=2, new=6), 1)
+
+
+def test_every_arm_really_writes_and_leaves_no_trace(pair):
+    config = pair.draft.generation_config
+    before, state = config.to_dict(), torch.get_rng_state()
+    m = compare(pair, Setting(gamma=3, new=9), 2)
+    assert config.to_dict() == before and torch.equal(torch.get_rng_state(), state)
+    assert not pair.target._forward_hooks
+    for name in VARIANTS:
+        assert len(m.variants[name].seconds) == 2, name
+    assert m.variants[TARGET].passes == m.variants["transformers"].passes == 18
+    for name in (GOOGLE, "transformers, assisted"):
+        assert 18 / 4 <= m.variants[name].passes <= 18
+    assert m.variants[GOOGLE].accepted == m.variants["speculative, deepmind"].accepted  # one seed, one text
+    assert set(m.v) == {1, 4}
+
+
+def test_speculative_counts_are_those_of_the_rounds(pair):
+    m = compare(pair, Setting(gamma=3, new=9, prompt="two"), 1, (GOOGLE,)).variants[GOOGLE]
+    s = sl.summarize(sl.speculative(pair.target, pair.draft, torch.tensor([[4, 5]]), 9, gamma=3, generator=1).rounds)
+    assert (m.passes, m.accepted, m.rejected) == (s.passes, s.accepted, s.rejected)
+
+
+def test_where_transformers_fails_it_is_measured_at_3_or_said_to_be_missing(pair, monkeypatch):
+    limit = [3]
+
+    def generate(ids, assistant_model, **_):
+        if assistant_model is not None and pair.draft.generation_config.num_assistant_tokens > limit[0]:
+            raise RuntimeError("cannot reshape tensor of 0 elements")
+        return torch.zeros(1, ids.shape[1] + pair.target.generation_config.max_new_tokens)
+
+    monkeypatch.setattr(pair.target, "generate", generate, raising=False)
+    found = {r.variant: r for r in rows(compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *VARIANTS[-2:]]))}
+    assert found["transformers, assisted"].note == "at gamma 3: this version cannot do more"
+    assert found["transformers, assisted"].seconds is not None and found["transformers"].note is None
+    limit[0] = 0
+    m = compare(pair, Setting(gamma=5, new=9), 1, [TARGET, *VARIANTS[-2:]])
+    assert m.variants["transformers, assisted"].note == "not measurable here (RuntimeError)"
+    assert rows(m)[-1].speedup is None and "not measurable here" in table(m)
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"gamma": 0}, "gamma must be a whole number of at least 1, got 0"),
+        ({"gamma": 1.5}, "gamma must be a whole number"),
+        ({"new": 0}, "new must be a whole number"),
+        ({"new": 4}, "4 new tokens are no full round at gamma 4"),
+        ({"temperature": -1}, "temperature must be a finite number"),
+        ({"temperature": float("nan")}, "temperature must be a finite number"),
+        ({"top_k": -1}, "top_k must be"),
+        ({"top_p": 2}, "top_p must be"),
+        ({"prompt": 3}, "prompt must be a text"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(change, named):
+    with pytest.raises(ValueError, match=named):
+        Setting(**change)
+
+
+def test_what_cannot_be_measured_is_refused_before_any_work(pair, written):
+    for call, named in (
+        (lambda: compare(pair, Setting(), 0), "runs must be a whole number"),
+        (lambda: compare(pair, Setting(new=20), 1, ["other"]), "variants must be some of"),
+        (lambda: compare(pair, Setting(new=20), 1, []), "got none"),
+        (lambda: compare(pair, Setting(new=100), 1), "3 prompt tokens and 100 new ones do not fit the target's 64"),
+        (lambda: sweep(pair, "colour"), "varies one of gamma, length, temperature, prompt, draft, got 'colour'"),
+        (lambda: sweep(pair, "draft"), "must be named"),
+        (lambda: sweep(pair, "length", (20, 100)), "do not fit"),
+        (lambda: sweep(pair, "gamma", (1, 0), Setting(new=20)), "gamma must be"),
+        (lambda: sweep(pair, "gamma", (1,), Setting(new=20), runs=0), "runs must be"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            call()
+    assert written == []
+    assert [ids.shape for ids in prompts_for(pair, Setting(new=20, prompt="7 7 7 7"))] == [(1, 4)]
+
+
+def test_a_sweep_varies_one_factor_and_nothing_else(pair, written):
+    base = Setting(gamma=2, new=12)
+    for factor, field, values in (
+        ("gamma", "gamma", (1, 3)),
+        ("length", "new", (5, 9)),
+        ("temperature", "temperature", (0.0, 2.0)),
+        ("prompt", "prompt", None),
+    ):
+        found = sweep(pair, factor, values, base, runs=1)
+        assert [m.value for m in found] == list(values or pair.prompts)
+        for m in found:
+            assert m.setting == replace(base, **{field: m.value})
+    other = sl.Pair(pair.target, tiny_gpt2(5), Words(), name="another", prompts=pair.prompts)
+    found = sweep(pair, "draft", {"a": pair, "b": other}, base, runs=1)
+    assert [(m.value, m.pair) for m in found] == [("a", pair.name), ("b", "another")]
+
+
+# --- the figures ----------------------------------------------------------------------------------------------------
+
+
+def measured(**variants) -> Measurement:
+    full = {n: Variant(4, s, p, a, r) for n, (s, p, a, r) in variants.items()}
+    return Measurement("x", Setting(gamma=4, new=30), 2, {1: [1, 9, 1], 5: [1.2] * 3}, full)
+
+
+M = measured(**{
+    TARGET: ([3.0, 5.0], 60, 0, 0),
+    DRAFT: ([0.5, 0.5], 60, 0, 0),
+    GOOGLE: ([2.0, 2.0], 24, 36, 18),
+})  # fmt: skip
+
+
+def test_rows_derive_every_figure():
+    plain, draft, fast = rows(M)
+    assert (plain.seconds, plain.sd) == (4.0, pytest.approx(2**0.5))
+    assert (plain.speedup, plain.improvement, plain.tokens_per_pass, plain.alpha) == (1, 0, 1, None)
+    assert draft.speedup == 8 and draft.tokens_per_pass is None and draft.predicted is None
+    assert fast.tokens_per_second == 15 and fast.speedup == 2 and fast.improvement == 100
+    assert fast.speedup == fast.tokens_per_second / plain.tokens_per_second
+    assert fast.speedup_sd == pytest.approx(2**0.5 / 2)  # of residuals of -.5 and .5
+    assert fast.alpha == pytest.approx(2 / 3) and fast.tokens_per_pass == 2.5
+    assert fast.predicted == pytest.approx(sl.walltime_improvement(2 / 3, 4, 0.125, lambda n: 1.2))
+    assert fast.predicted_from_pass == pytest.approx(2.5 / (4 * 0.125 + 1.2))
+
+
+def test_rows_without_a_baseline_or_a_draft_leave_out_what_needs_them():
+    (only,) = rows(replace(M, variants={GOOGLE: M.variants[GOOGLE]}))
+    assert only.speedup is None and only.predicted is None and only.tokens_per_second == 15
+    one = measured(**{TARGET: ([2.0], 30, 0, 0), GOOGLE: ([4.0], 30, 0, 9)})
+    assert rows(one)[1].speedup == 0.5 and rows(one)[1].alpha == 0 and rows(one)[1].sd == 0
+
+
+def test_the_table_has_a_line_an_arm_and_no_empty_column():
+    lines = table(M).split("\n")
+    assert len(lines) == 4 and "peak" not in lines[0] and "note" not in lines[0]
+    assert " ".join(lines[3].split()) == "speculative, google 2.000 0.000 15.0 2.00 +100 % 0.667 2.50 1.53"
+
+
+def test_csv_has_the_setting_and_the_figures_of_every_arm():
+    lines = list(csv.DictReader(io.StringIO(csv_text([M, replace(M, value=3)]))))
+    assert [line["variant"] for line in lines] == [TARGET, DRAFT, GOOGLE] * 2
+    assert {line["gamma"] for line in lines} == {"4"} and [line["value"] for line in lines] == [""] * 3 + ["3"] * 3
+    assert float(lines[2]["speedup"]) == 2 and lines[0]["alpha"] == ""
+
+
+# --- recordings -----------------------------------------------------------------------------------------------------
+
+
+def text_of(**parts) -> str:
+    return json.dumps({"machine": "CPU", "pair": "tiny", **parts})
+
+
+def test_a_recording_is_read_back_and_what_it_lacks_is_empty(tmp_path, capsys):
+    whole = Recording("T4", "gpt2", sweeps={"gamma": [M]}, v={"target": {1: [0.5]}}, breakdown={0: PARTS})
+    (tmp_path / "b.json").write_text(whole.to_json())
+    (tmp_path / "a.json").write_text(text_of(comparison=asdict(M), a_field_of_someones_own=3))
+    (tmp_path / "note.txt").write_text("no recording")
+    a, b = recordings(tmp_path)
+    assert (a.file, b.file) == ("a.json", "b.json") and a.comparison == M and replace(b, file="") == whole
+    assert b.rounds == b.c == [] and b.comparison is None and a.v == a.sweeps == {} and a.device == ""
+    assert capsys.readouterr().out == ""
+    assert recordings(tmp_path / "nowhere") == []
+
+
+PARTS = {"prompt": 1.0, "target": 8.0, "draft": 2.0, "rest": 1.0, "rounds": 3.5}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "5", "{}", '{"machine": "m"}', text_of(machine=1), text_of(device=None), text_of(version=3),
+     text_of(version="1"), text_of(c=3), text_of(c=["x"]), text_of(c=[0.0]), text_of(c={}), text_of(rounds=3),
+     text_of(check=[]), text_of(v={"target": {"1": []}}), text_of(v={"target": {"1": [-1.0]}}), text_of(v=3),
+     text_of(v={"target": {"one": [1.0]}}), text_of(memory={"a": "b"}), text_of(first_token={"a": [None]}),
+     text_of(sweeps={"gamma": [{"variants": {}}]}), text_of(sweeps={"gamma": 3}), text_of(bill={"0": {"target": 1}}),
+     text_of(version=2, breakdown={"0": {**PARTS, "rest": "much"}}), text_of(comparison={"setting": 1}),
+     text_of(comparison={**asdict(M), "setting": {"gamma": 0}}), text_of(comparison={**asdict(M), "v": {"1": [1.0]}}),
+     text_of(comparison={**asdict(M), "variants": {TARGET: {"gamma": 4, "seconds": [0.0]}}}), "\udcff"],
+)  # fmt: skip
+def test_a_file_that_is_no_recording_is_left_out_in_one_line(text, tmp_path, capsys):
+    (tmp_path / "x.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert recordings(tmp_path) == []
+    said = capsys.readouterr().out
+    assert said.startswith("x.json is left out") and said.count("\n") == 1
+
+
+def test_a_file_of_the_first_version_is_read_as_one_of_the_newest():
+    """The first layout had no version and another name for the time breakdown."""
+    old = Recording.from_json(text_of(bill={"4": PARTS}, c=[0.5]))
+    assert old == Recording("CPU", "tiny", breakdown={4: PARTS}, c=[0.5])
+    new = json.loads(old.to_json())
+    assert new["version"] == 2 and new["breakdown"] == {"4": PARTS} and "bill" not in new and "file" not in new
+    (shipped,) = [file for file in benchmark.FOLDER.glob("*.json") if "bill" in json.loads(file.read_text("utf-8"))]
+    before = json.loads(shipped.read_text("utf-8"))
+    after = json.loads(Recording.from_json(shipped.read_text("utf-8")).to_json())
+    assert after["breakdown"] == before["bill"] and after["v"] == before["v"] and after["rounds"] == before["rounds"]
+
+
+def test_record_holds_what_the_notebooks_replay(pair, monkeypatch, tmp_path):
+    from spec_lib.benchmark import recording as room
+
+    seen = []
+    monkeypatch.setattr(room, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
+    monkeypatch.setattr(room, "first_token", lambda pair, ids: seen.append(ids.shape) or {"target alone": [1.0]})
+    monkeypatch.setattr(room, "cost_ratio", lambda pair: [0.123456])
+    monkeypatch.setattr(room, "time_breakdown", lambda pair, ids, gammas, new, runs: {g: PARTS for g in gammas})
+    monkeypatch.setattr(room, "compare", lambda pair, setting, runs, **k: M)
+    monkeypatch.setattr(room, "sweep", lambda pair, factor, runs, say: seen.append((factor, runs)) or [M])
+    monkeypatch.setattr(
+        room, "speculative", lambda t, d, ids, new, generator: sl.speculative(t, d, ids, 20, generator=generator)
+    )
+    r = benchmark.record(pair, runs=3)
+    assert seen == [(1, 500), *((f, 3) for f in ("gamma", "length", "temperature", "prompt"))]
+    assert r.c == [0.1235] and set(r.v) == {"target", "draft"} and r.v["target"][64] == [0.5]
+    assert sum(x["accepted"] + 1 for x in r.rounds) == 20
+    assert list(r.breakdown) == [0, 1, 2, 4, 8] and r.breakdown[4] == PARTS
+    assert r.device.startswith("cpu, ") and r.torch == torch.__version__ and r.transformers and r.date and r.memory
+    import platform
+
+    assert platform.node() not in replace(r, rounds=[]).to_json() or len(platform.node()) < 4
+    (tmp_path / "r.json").write_text(r.to_json())
+    assert recordings(tmp_path) == [replace(r, file="r.json")]
+
+
+def test_the_shipped_recordings_are_whole_small_and_named_by_their_processor():
+    files = sorted(benchmark.FOLDER.glob("*.json"))
+    assert files and all(file.stat().st_size < 200_000 for file in files)
+    found = [r for r in recordings() if r.pair.startswith("tiny")]
+    assert found and all(set(r.sweeps) == set(benchmark.FACTORS) for r in found)
+    for r in found:
+        assert r.machine and r.comparison.runs >= 6 and set(r.breakdown) == {0, 1, 2, 4, 8}
+        for points in r.sweeps.values():
+            assert all(rows(m)[-1].predicted for m in points)
+
+
+# --- the commands ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["bench", "--runs", "0"], "--runs must be a whole number of at least 1, got 0"),
+        (["bench", "--gamma", "0"], "gamma must be a whole number of at least 1"),
+        (["bench", "--max-new-tokens", "0"], "new must be a whole number of at least 1"),
+        (["bench", "--gamma", "200"], "no full round"),
+        (["bench", "--temperature", "-1"], "temperature must be"),
+        (["bench", "--sweep", "colour"], "--sweep varies one of gamma, length, temperature, prompt, draft"),
+        (["bench", "--sweep", "gamma", "--values", "1", "x"], "--values of gamma must be numbers, got 1 x"),
+        (["bench", "--sweep", "gamma", "--values", "0"], "gamma must be"),
+        (["bench", "--sweep", "length", "--values", "4"], "no full round"),
+        (["bench", "--sweep", "temperature", "--values", "nan"], "temperature must be"),
+        (["bench", "--values", "3"], "--values are those of a --sweep"),
+        (["bench", "--target", "a/b"], "needs a draft"),
+        (["bench", "--draft", "a/b"], "needs a target"),
+        (["record", "--runs", "-1"], "--runs must be"),
+        (["record", "--target", "tiny", "--draft", "huge"], "there is no 'huge'"),
+        (["bench", "--runs", "many"], "invalid int value: 'many'"),
+    ],
+)
+def test_bad_arguments_end_in_one_sentence_before_anything_is_loaded(arguments, named, capsys, monkeypatch):
+    def load(*a, **k):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("spec_lib.load_pair", load)
+    try:
+        code = cli.main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and named in err
+    assert len(err.strip().split("\n")) == 1 and err.startswith(f"python -m spec_lib {arguments[0]}: ")
+
+
+@pytest.mark.parametrize("command", ["bench", "record"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_loaded(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: 1 / 0)
+    (tmp_path / "file").write_text("")
+    assert cli.main([command, "--out", str(tmp_path / "file" / "x")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.fixture
+def quick(pair, written, monkeypatch):
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pair)
+    monkeypatch.setattr(comparison, "pass_seconds", lambda m, counts, *a: {n: [0.5] for n in counts})
+
+
+class Gone:
+    """An output whose reader has left."""
+
+    def write(self, *_):
+        raise BrokenPipeError
+
+    flush = write
+
+    def fileno(self):
+        return -1
+
+
+@pytest.mark.parametrize("sweep", [[], ["--sweep", "gamma", "--values", "1", "3"]])
+def test_what_was_measured_is_kept_though_nobody_reads_the_table(quick, tmp_path, monkeypatch, sweep):
+    monkeypatch.setattr("sys.stdout", Gone())
+    monkeypatch.setattr("os.dup2", lambda *a: None)
+    words = ["bench", *sweep, "--runs", "1", "--max-new-tokens", "9", "--out", str(tmp_path / "b")]
+    assert cli.main(words) == 141
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["b.csv", "b.json", "b.png"]
+
+
+def test_a_folder_to_write_into(quick, tmp_path):
+    (tmp_path / "there").mkdir()
+    for out in (str(tmp_path / "there"), str(tmp_path / "there") + "/", str(tmp_path / "new") + "/"):
+        assert cli.main(["bench", "--runs", "1", "--max-new-tokens", "9", "--out", out]) == 0
+        assert sorted(f.name for f in Path(out).iterdir()) == ["bench.csv", "bench.json", "bench.png"]
+
+
+@pytest.mark.parametrize("length", [248, 300])
+def test_a_name_that_is_too_long_is_told_before_anything_is_measured(quick, tmp_path, capsys, monkeypatch, length):
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pytest.fail("loaded"))
+    assert cli.main(["bench", "--out", str(tmp_path / ("x" * length))]) == 2
+    err = capsys.readouterr().err
+    assert "the name is too long" in err and len(err.strip().split("\n")) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_prints_the_table_and_writes_three_files(quick, tmp_path, capsys):
+    out = tmp_path / "new" / "mine"
+    assert cli.main(["bench", "--runs", "2", "--max-new-tokens", "9", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 + len(VARIANTS) + 1 and "Written: " in said
+    assert sorted(f.name for f in out.parent.iterdir()) == ["mine.csv", "mine.json", "mine.png"]
+    m = json.loads((tmp_path / "new" / "mine.json").read_text())["measurements"][0]
+    assert m["runs"] == 2 and m["setting"]["new"] == 9 and set(m["variants"]) == set(VARIANTS)
+    assert (out.parent / "mine.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_sweeps(quick, tmp_path, capsys, written):
+    words = ["bench", "--sweep", "gamma", "--values", "1", "3", "--runs", "1", "--max-new-tokens", "9"]
+    assert cli.main([*words, "--out", str(tmp_path / "s")]) == 0
+    assert "gamma 1\n" in capsys.readouterr().out and {g for *_, g in written} == {1, 3}
+    assert len(json.loads((tmp_path / "s.json").read_text())["measurements"]) == 2
+
+
+def test_fifty_evaluations_unless_told_otherwise(quick, tmp_path):
+    assert cli.main(["bench", "--max-new-tokens", "9", "--out", str(tmp_path / "b")]) == 0
+    assert json.loads((tmp_path / "b.json").read_text())["measurements"][0]["runs"] == 50
+
+
+def test_nothing_half_written_is_left(tmp_path, monkeypatch):
+    old = tmp_path / "a.json"
+    old.write_text("old")
+    with pytest.raises(TypeError):
+        files.save({old: "new", tmp_path / "b.csv": object()})
+    assert old.read_text() == "old" and list(tmp_path.iterdir()) == [old]
+    files.save({old: "new", tmp_path / "b.csv": b"x"})
+    assert old.read_text() == "new" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_bench_that_is_interrupted_writes_nothing(quick, tmp_path, monkeypatch):
+    def stop(*a, **k):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benchmark, "compare", stop)
+    assert cli.main(["bench", "--out", str(tmp_path / "b")]) == 130 and list(tmp_path.iterdir()) == []
+
+
+def test_record_writes_one_file(quick, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "record", lambda pair, runs, say: Recording("m", "p", date=str(runs)))
+    assert cli.main(["record", "--out", str(tmp_path / "r.json")]) == 0
+    assert recordings(tmp_path)[0].date == "10"

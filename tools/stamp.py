@@ -1,0 +1,155 @@
+"""Badges, set-up cells and navigation in the notebooks, the README's table and its pictures: written from one place."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import tomllib
+from pathlib import Path
+
+from tools import ROOT, Stop
+
+COLAB = "https://colab.research.google.com"
+
+SETUP = """\
+import os  # run this cell first: all others need what it makes
+import sys
+
+url = "{url}"
+nb = globals().get("__vsc_ipynb_file__", "")  # VS Code may run a notebook in another folder
+roots = map(os.path.abspath, ("speculative-sampling", ".", "..", "../..", nb + "/../..", sys.prefix + "/..", *sys.path))
+if "google.colab" in sys.modules and not os.path.isdir("speculative-sampling"):  # on Colab: fetch the course, once
+    os.system(f"git clone --depth 1 -q -b {branch} {{url}} speculative-sampling")
+sys.path[:0] = [p for p in roots if os.path.isdir(p + "/spec_lib")][:1] or sys.exit(f"Run this in a clone of {{url}}")
+import spec_lib as sl
+
+pair = sl.load_pair()
+print(sl.setup_line(pair))"""
+
+
+def notebooks(root: Path) -> list[Path]:
+    return sorted((root / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+
+
+def address(root: Path) -> tuple[str, str]:
+    """Repository (OWNER/REPO) and branch, from pyproject.toml."""
+    place = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["course"]
+    return place["repository"], place["branch"]
+
+
+def set_repository(root: Path, repository: str) -> None:
+    name = r"(?!\.+(?:/|$))[\w.-]+"  # not . or ..
+    match = re.fullmatch(rf"(?:https://github\.com/)?({name}/{name}?)(?:\.git)?/?", repository)
+    if not match:
+        raise Stop(f"A repository is written OWNER/REPO or https://github.com/OWNER/REPO, not {repository!r}.", 2)
+    file = root / "pyproject.toml"
+    text = file.read_text("utf-8")
+    line = re.compile(r'(?<=\[tool\.course\]\nrepository = ")[^"\n]*')
+    if not line.search(text):
+        raise Stop("pyproject.toml has no line 'repository = \"...\"' right below [tool.course].")
+    write(file, line.sub(match[1], text))
+
+
+def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
+    """Brings badges, set-up cells and navigation up to date; returns the files that had drifted."""
+    repository, branch = address(root)
+    files = notebooks(root)
+    books = [read(file) for file in files]
+    titles = [title(file, book) for file, book in zip(files, books, strict=True)]
+    setup = SETUP.format(url=f"https://github.com/{repository}", branch=branch)
+
+    def in_colab(file: Path) -> str:
+        return f"{COLAB}/github/{repository}/blob/{branch}/notebooks/{file.name}"
+
+    def badge(file: Path) -> str:
+        return f"[![Open in Colab]({COLAB}/assets/colab-badge.svg)]({in_colab(file)})"
+
+    new_texts, rows, shown = {}, [], []
+    for i, (file, book) in enumerate(zip(files, books, strict=True)):
+        before = json.dumps(book)
+        fill(book["cells"][0], "badge", badge(file), file.name)
+        last = [cell for cell in book["cells"] if cell["cell_type"] == "markdown"][-1]
+        links = ["[Contents](../README.md)"]
+        for word, j in (("Previous", i - 1), ("Next", i + 1)):
+            if 0 <= j < len(files):
+                links.append(f"{word}: [{titles[j]}]({files[j].name}) ([in Colab]({in_colab(files[j])}))")
+        fill(last, "navigation", " | ".join(links), file.name)
+        cells = [c for c in book["cells"] if c["cell_type"] == "code" and "setup" in c["metadata"].get("tags", [])]
+        if len(cells) != 1:
+            raise Stop(f'{file.name} needs exactly one code cell with the tag "setup".')
+        put(cells[0], setup)
+        if json.dumps(book) != before:  # written the way nbformat does it
+            text = json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True, separators=(",", ": "))
+            new_texts[file] = text + "\n"
+        rows.append(f"| [{titles[i]}](notebooks/{file.name}) | {badge(file)} |\n")
+        for path, alternative, png in pictures(file, book):
+            shown.append(f"![{alternative}]({path})")
+            if not (root / path).exists() or (root / path).read_bytes() != png:
+                new_texts[root / path] = png
+
+    readme = root / "README.md"
+    old = readme.read_text("utf-8")
+    table = "| Notebook | In the browser |\n|---|---|\n" + "".join(rows).rstrip()
+    if repository.startswith("OWNER/"):
+        table += "\n\n(The badges lead nowhere yet, since this copy names no public address:\n"
+        table += "`python3 course.py stamp OWNER/REPO` gives it one.)"
+    new = between(old, "badges", table, "README.md")
+    new = between(new, "pictures", "\n\n".join(shown), "README.md")
+    if new != old:
+        new_texts[readme] = new
+    for file, text in new_texts.items():  # only now, when nothing is left to complain about
+        if not check:
+            write(file, text)
+    return [file.relative_to(root).as_posix() for file in new_texts]
+
+
+def pictures(file: Path, book: dict) -> list[tuple[str, str, bytes]]:
+    """The figures that the README shows, as (path, alternative text, PNG), from the notebook's own stored outputs.
+
+    A code cell asks for it with the metadata "picture": "what is to be seen in it".
+    """
+    found = []
+    for cell in book["cells"]:
+        if alternative := cell["metadata"].get("picture"):
+            images = [o["data"]["image/png"] for o in cell["outputs"] if "image/png" in o.get("data", {})]
+            if not images:
+                raise Stop(f"{file.name} has a cell for the README without a stored figure: run the notebook first.")
+            number = f"_{len(found) + 1}" if found else ""
+            found.append((f"notebooks/pictures/{file.stem}{number}.png", alternative, base64.b64decode(images[0])))
+    return found
+
+
+def read(file: Path) -> dict:
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except ValueError:
+        raise Stop(f"{file.name} is not a notebook (its JSON cannot be read).") from None
+
+
+def write(file: Path, content: str | bytes) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def title(file: Path, book: dict) -> str:
+    found = re.match(r"# (.+)", "".join(book["cells"][0]["source"])) if book["cells"] else None
+    if not found:
+        raise Stop(f"{file.name} does not begin with a title (# NN · Title).")
+    return found[1].strip()
+
+
+def between(text: str, name: str, new: str, where: str) -> str:
+    opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if text.count(opening) != 1 or text.count(closing) != 1 or text.index(opening) > text.index(closing):
+        raise Stop(f"{where} needs the markers {opening} and {closing}, once each, in its first or last text cell.")
+    return f"{text.split(opening)[0]}{opening}\n\n{new}\n\n{closing}{text.split(closing)[1]}"
+
+
+def fill(cell: dict, name: str, new: str, where: str) -> None:
+    put(cell, between("".join(cell["source"]), name, new, where))
+
+
+def put(cell: dict, text: str) -> None:
+    if text != "".join(cell["source"]):
+        cell["source"] = text.splitlines(keepends=True)

@@ -282,6 +282,8 @@ CASES = {  # which models, new tokens, options
     "gamma 1": ("pair", 12, {"gamma": 1}),
     "traced": ("pair", 24, {"trace": True}),
     "with EOS": ("pair", 40, {"eos_token_id": "a late token of the text"}),
+    "gamma 8 with EOS": ("pair", 80, {"gamma": 8, "eos_token_id": "as above"}),
+    "gamma 1 with EOS": ("pair", 40, {"gamma": 1, "eos_token_id": "as above"}),
     "a narrower draft": ((6, 5), 60, {}),
     "a wider draft": ((6, 9), 60, {}),
     "a narrower draft, traced": ((6, 5), 30, {"trace": True}),
@@ -321,7 +323,7 @@ def run(pair, sim_pair):
             what, new, options = CASES[case]
             if "eos_token_id" in options:
                 text = sl.speculative(pair.target, pair.draft, pair.encode(PROMPT), new, generator=5).tokens
-                options = {"eos_token_id": [int(text[2 * new // 3])]}
+                options = {**options, "eos_token_id": [int(text[2 * new // 3])]}
             both = (("cpu", pair), ("sim", sim_pair))
             runs = [(*models_of(what, p, where), new) for where, p in both]
             known[case, rule] = [rounds_and_waits(*r, rule=rule, **options) for r in runs]

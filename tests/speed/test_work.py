@@ -1,8 +1,4 @@
-"""Work counted, never timed: what is fed to the models, and how often the host waits for the device.
-
-There need not be a GPU here.  `OnDevice` marks every tensor that would live on one, passes the mark on through every
-operation, and counts each time that Python asks such a tensor for a value: on a GPU the host would wait there.
-"""
+"""Work counted, never timed: what is fed to the models.  How often the host waits is counted in `test_sim`."""
 
 import warnings
 
@@ -11,11 +7,9 @@ import torch
 
 from spec_lib import (
     CachedModel,
-    Randomness,
     Sampling,
     TableModel,
     autoregressive,
-    draw,
     speculative,
     speculative_rounds,
 )
@@ -24,146 +18,14 @@ from spec_lib.verification import RULES
 from tests.helpers.models import fed_positions as positions
 from tests.helpers.models import tiny_gpt2
 
-ASKS = {"item", "tolist", "cpu", "numpy", "nonzero", "unique", "masked_select", "equal", "allclose", "is_nonzero"}
-ASKS |= {"__bool__", "__int__", "__float__", "__index__", "argwhere"}
-
-
-class OnDevice(torch.Tensor):
-    """A tensor that counts the questions that a host would have to wait for."""
-
-    asked: list[str] = []
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", "")
-        if name in ASKS:
-            cls.asked.append(name)
-        if name in ("__getitem__", "__setitem__"):
-            index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            # p[n] with a 0-d integer tensor reads n; x[mask] counts the mask's ones.
-            cls.asked += [
-                "index"
-                for i in index
-                if isinstance(i, OnDevice) and (i.dtype == torch.bool or (i.ndim == 0 and not i.is_floating_point()))
-            ]
-        with torch._C.DisableTorchFunctionSubclass():
-            plain = func(*args, **(kwargs or {}))
-        return plain.as_subclass(cls) if isinstance(plain, torch.Tensor) and name not in ("cpu", "numpy") else plain
-
-
-def on_device(x: torch.Tensor) -> torch.Tensor:
-    return x.as_subclass(OnDevice)
-
-
-class DeviceTable(TableModel):
-    """A table of distributions whose answers are on the pretended device."""
-
-    def fresh(self):
-        return DeviceTable(self.table)
-
-    def feed(self, ids, keep=None):
-        return on_device(super().feed(ids, keep))
-
-
-class DeviceRandomness:
-    """Uniforms and draws on the pretended device."""
-
-    def __init__(self, seed: int):
-        self.source = Randomness(seed)
-
-    def uniforms(self, k, position):
-        return on_device(self.source.uniforms(k, position))
-
-    def draw(self, p, position):
-        return draw(p, self.uniforms(1, position)[0])
+SAMPLINGS = [Sampling(), Sampling(0), Sampling(0.7, 3, 0.9)]
 
 
 @pytest.fixture
 def tables():
     generator = torch.Generator().manual_seed(0)
     distributions = [torch.rand(6, 6, generator=generator).pow(2).softmax(-1) for _ in range(2)]
-    return [DeviceTable(x) for x in distributions]
-
-
-def questions_of_rounds(tables, **options) -> tuple[list[list[str]], list]:
-    """What the host asked in each round, and the rounds."""
-    rounds = speculative_rounds(
-        *tables, on_device(torch.tensor([[0, 1, 2]])), 60, generator=DeviceRandomness(0), **options
-    )
-    asked, out = [], []
-    OnDevice.asked.clear()
-    for done in rounds:
-        asked.append(list(OnDevice.asked))
-        out.append(done)
-        OnDevice.asked.clear()
-    return asked, out
-
-
-def test_the_pretended_device_counts():
-    x = on_device(torch.tensor([1.0, 2.0]))
-    n, mask = on_device(torch.tensor(1)), on_device(torch.tensor([True, False]))
-    for ask in (
-        lambda: (x + 1).sum().item(),
-        lambda: x.tolist(),
-        lambda: bool(x[0] > 0),
-        lambda: int(n),
-        lambda: [3, 4][n],
-        lambda: x.mul(2).cpu(),
-        lambda: x[n],
-        lambda: torch.zeros(2)[n],
-        lambda: x[mask],
-        lambda: torch.nonzero(x),
-        lambda: float(torch.cat([x, torch.ones(1)]).max()),
-    ):
-        OnDevice.asked.clear()
-        ask()
-        assert len(OnDevice.asked) >= 1
-    OnDevice.asked.clear()
-    _ = x[0] + x[None, :].sum() + torch.stack([x, x]).index_select(0, n.view(1)).sum() + len(x)
-    assert OnDevice.asked == []
-
-
-SAMPLINGS = [Sampling(), Sampling(0), Sampling(0.7, 3, 0.9)]
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-@pytest.mark.parametrize("eos", [None, [5]])
-@pytest.mark.parametrize("gamma", [1, 4, 8])
-def test_googles_rule_asks_the_device_once_a_round(tables, sampling, eos, gamma):
-    asked, rounds = questions_of_rounds(tables, rule="google", gamma=gamma, sampling=sampling, eos_token_id=eos)
-    assert asked[1:] == [["tolist"]] * (len(rounds) - 1)
-    assert asked[0] == ["tolist"]  # the prompt is fed without waiting either
-
-
-def test_deepminds_rule_asks_for_each_token_that_it_looks_at(tables):
-    asked, rounds = questions_of_rounds(tables, rule="deepmind", gamma=4)
-    looked_at = [r.accepted + (r.origin == "resampled") for r in rounds]
-    assert all(len(a) > n for a, n in zip(asked, looked_at, strict=True))
-    assert sum(map(len, asked)) > 2 * len(rounds)
-    # The questions grow with what was looked at: the rule stops at the first rejection.
-    most = max(range(len(rounds)), key=lambda i: looked_at[i])
-    least = min(range(len(rounds)), key=lambda i: looked_at[i])
-    assert len(asked[most]) > len(asked[least])
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_the_plain_loop_does_not_wait_for_each_token(tables, sampling):
-    counts = []
-    for budget in (5, 40):
-        ids = on_device(torch.tensor([[0, 1]]))
-        OnDevice.asked.clear()
-        autoregressive(tables[0], ids, budget, sampling=sampling, generator=DeviceRandomness(0))
-        counts.append(len(OnDevice.asked))
-    assert counts[0] == counts[1] <= 5  # the prompt's check, the tokens, the NaN flags: the same for any length
-
-
-def test_the_rounds_of_the_pretended_device_are_the_real_ones(tables):
-    # The counts above mean something only if the marked tensors take the same path.
-    plain = [TableModel(t.table) for t in tables]
-    ids = torch.tensor([[0, 1, 2]])
-    _, rounds = questions_of_rounds(tables, gamma=4)
-    g = speculative(*plain, ids, 60, gamma=4, generator=0)
-    assert [t for r in rounds for t in r.tokens] == g.tokens.tolist()
+    return [TableModel(x) for x in distributions]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

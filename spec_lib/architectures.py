@@ -19,15 +19,12 @@ class Facts:
     """What `CachedModel` needs to know.
 
     cache_argument: the name of forward's argument for the key-value cache.  keeps: forward can score the last positions
-    only.  needs_mask: it warns where no attention mask is given.  border: text length at which its positions change
-    their meaning, or None.  padding: the token that is no text, or None.
+    only.  border: text length at which its positions change their meaning, or None.
     """
 
     cache_argument: str
     keeps: bool
-    needs_mask: bool
     border: int | None
-    padding: int | None
 
 
 _KNOWN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # each model is looked through once, not once a text
@@ -53,15 +50,14 @@ def _look_through(model: torch.nn.Module) -> Facts:
             "and cannot be rolled back after a rejected token; choose a model whose layers all use full attention."
         )
     check_causal(model)
-    config = model.config.get_text_config()
-    pad = getattr(config, "pad_token_id", None)  # some configurations lack the field
-    return Facts(
-        cache_argument=name,
-        keeps="logits_to_keep" in parameters,
-        needs_mask=pad is not None,
-        border=_longrope_border(config),
-        padding=None if pad in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)) else pad,
-    )
+    border = _longrope_border(model.config.get_text_config())
+    return Facts(cache_argument=name, keeps="logits_to_keep" in parameters, border=border)
+
+
+def padding_of(config) -> int | None:
+    """The id of the padding token, or None where there is none, or where it also begins or ends texts."""
+    pad = getattr(config, "pad_token_id", None)  # some configurations lack the field, and learners set it late
+    return None if pad in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)) else pad
 
 
 def _inside(model: torch.nn.Module) -> torch.nn.Module:

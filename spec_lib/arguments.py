@@ -1,6 +1,7 @@
-"""Everything that a call of the loops is refused for, each in one sentence; a caller's options in one form.
+"""What the loops refuse of their own accord, each in one sentence; a caller's options in one form.
 
-Whoever reads `decoding` for the algorithm need not open this file.
+What a model, a drafter or a source of randomness refuses is said where it is defined.  Whoever reads `decoding` for the
+algorithm need not open this file.
 """
 
 from __future__ import annotations
@@ -105,12 +106,6 @@ def _ends(eos_token_id, vocab: int) -> frozenset[int]:
     return frozenset(eos)
 
 
-def described(thing) -> str:
-    """What was given, in a few words of one line: an object's printout may fill pages."""
-    text = reprlib.repr(thing)
-    return f"a {type(thing).__name__}" if "\n" in text or "..." in text else text
-
-
 def a_sampling(name: str, sampling: Sampling) -> Sampling:
     """The sampling, if it is one."""
     if not isinstance(sampling, Sampling):
@@ -162,7 +157,7 @@ def a_trace(trace: bool | Iterable[str]) -> frozenset[str]:
 
 
 def own_cache(target: protocols.Model, size: int) -> None:
-    """The target holds this text, all but its last token, and no other."""
+    """The target holds as many tokens as this text has, less one.  (Another text of that length is not noticed.)"""
     if target.length != size - 1:
         raise ValueError(
             f"the target holds {target.length} tokens instead of {size - 1}: another text was read with it between two "

@@ -1,6 +1,6 @@
 """A model with its key-value cache: feed it new tokens, roll it back.
 
-Derived in notebooks 01 (the cache) and 06 (the rollback).  Both classes here are a `Model` of `protocols`.
+Derived in notebooks 01 (the cache) and 06 (the rollback).  Each class here is a `Model` of `protocols`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import torch
 
 from . import architectures, protocols
-from .arguments import described
 from .modes import evaluating
+from .numbers import described
 
 
 class CachedModel:
     """A transformers causal language model and its KV cache, for one text.
 
     length: tokens fed and kept so far.  max_length: positions the model has (None: no limit).  vocab: columns of the
-    logits.  fed: positions fed in all, rolled back or not (the work done).  padding: the token that is no text or None.
-    Raises ValueError for a model that is not causal, or that keeps no key-value cache.
+    logits.  fed: positions fed in all, rolled back or not (the work done).  padding: the padding token's id or None.
+    Raises ValueError for a model that is not causal, that keeps no key-value cache, or that has no weights.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -27,7 +27,9 @@ class CachedModel:
         self.model, self.cache, self.evaluating = model, DynamicCache(config=config), evaluating(model)
         self.vocab, self.device = config.vocab_size, architectures.device_of(model)
         self.max_length = getattr(config, "max_position_embeddings", None)
-        self.padding = self.facts.padding
+        self.padding = architectures.padding_of(config)
+        # A model that declares a padding token would warn without a mask; others are spared its cost.
+        self.needs_mask = getattr(config, "pad_token_id", None) is not None
         self.length = self.fed = 0
 
     def fresh(self) -> CachedModel:
@@ -37,13 +39,13 @@ class CachedModel:
     def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
         """Read new tokens and score what follows each.
 
-        ids: (n,) int64, the n tokens after those already fed.  Returns logits (n, vocab) in the model's dtype, or of
-        the last `keep` positions only: row i scores the token after ids[i].  The model is in evaluation mode and keeps
-        no gradients.  Raises ValueError for another shape, and for more tokens than the model has positions.
+        ids: (n,) int64, the n tokens after those already fed.  Returns logits (n, vocab) in the model's dtype, row i
+        for the token after ids[i]; with `keep`, the last `keep` rows.  The model is in evaluation mode and records no
+        gradients.  Raises ValueError for another shape, and for more tokens than the model has positions.
         """
         _check_fed(self, ids)
         extra = {self.facts.cache_argument: self.cache}
-        if self.facts.needs_mask:
+        if self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
         if keep is not None and self.facts.keeps:
             extra["logits_to_keep"] = keep
@@ -69,11 +71,11 @@ class CachedModel:
             self.length = length
 
     def refuse_text(self, size: int, longest: int) -> None:
-        """Raise ValueError if positions change their meaning while the text grows from `size` to `longest` tokens."""
+        """Raise ValueError if positions change their meaning between `size` tokens (the prompt's) and `longest`."""
         border = self.facts.border
         if border is not None and size - 1 <= border < longest:
             raise ValueError(
-                f"{type(self.model).__name__} changes its position factors at {border} tokens, and this text grows "
+                f"{type(self.model).__name__} changes its position factors at {border} tokens, and this text is read "
                 f"from {size} to {longest}: stay below (at most {max(0, border - size + 1)} new tokens), or begin with "
                 f"a prompt of more than {border + 1} tokens."
             )

@@ -1,8 +1,8 @@
 """The loops: one token per forward pass, or a draft verified in one pass.
 
 Notebook 01 derives `autoregressive`, notebooks 04 to 06 the speculative round.  What may be plugged in, and all that
-these loops ask of it, stands in `protocols`; what a call is refused for, in `arguments`.  Everything that shows or
-measures speculation consumes the `Round`s that `speculative_rounds` yields.
+these loops ask of it, is in `protocols`; what they refuse, in `arguments`.  Everything that shows or measures
+speculation consumes the `Round`s that `speculative_rounds` yields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def autoregressive(
     """Write with the target alone: one token per forward pass, with a KV cache.  Notebook 01.
 
     target: a transformers model or a `Model`.  ids: (1, length) or (length,) int64.  Arguments otherwise as in
-    `speculative_rounds`, ValueErrors too.  Without an EOS to look for, the device is asked for its tokens only once.
+    `speculative_rounds`, ValueErrors too, but no rollback is needed, and NaN logits are reported when the text is done.
+    Without an EOS to look for, the tokens reach the host once, at the end.
     """
     sampling, target = sampling or Sampling(), as_model(target)
     ids, new, eos = arguments.a_text(target, ids, max_new_tokens, sampling, eos_token_id, attention_mask)
@@ -102,8 +103,8 @@ def speculative_rounds(
     target: a transformers causal language model or a `Model`.  draft: one that shares its vocabulary, or a `Drafter`.
     ids: the prompt, (1, length) or (length,) int64.  Options:
 
-    gamma: drafted tokens a round, at least 1 (Chen: K); fewer where the budget or a context ends.  Or a function that
-        is given the rounds so far and says how many to draft next (0: none).
+    gamma: drafted tokens a round, at least 1 (Chen: K); fewer where the budget or a context ends, or the drafter
+        proposes fewer.  Or a function that is given the rounds so far and says how many to draft next (0: none).
     rule: "google" (all at once; at most one host-device synchronisation a round) | "deepmind" (one after the other;
         same tokens from the same uniforms) | any `Rule`.
     sampling: the target's `Sampling`; draft_sampling: the draft's own (default: the same).  Exact either way.
@@ -116,9 +117,10 @@ def speculative_rounds(
     The distribution is the target's as far as it scores a token alike alone and in a block: up to rounding in float32,
     less finely in 16 bit, and not at all where scales are chosen anew for each pass (dynamic quantization).
 
-    Raises ValueError, before any work, for a batch, an empty prompt, a token outside the vocabulary, a text that the
-    target's context cannot hold or that crosses a change of its positions, a cache that cannot be rolled back, or an
-    option out of range; in a round, ValueError naming model and round when logits are NaN.
+    Raises ValueError before the text is read, for a batch, an empty prompt, a token outside the vocabulary, a text that
+    the target's context cannot hold or that crosses a change of its positions, a model that is not causal (each is run
+    once on four tokens), a cache that cannot be rolled back or is shared, a draft on another device, an option out of
+    range; in a round, for NaN logits, what a plug gives against `protocols`, and a target that was used elsewhere.
     """
     return iter(Writer(target, draft, ids, max_new_tokens, gamma, rule, sampling, draft_sampling, eos_token_id,
                        generator, trace, attention_mask))  # fmt: skip
@@ -130,8 +132,8 @@ class Writer:
     Between rounds the text has `size` tokens, of which the target's cache holds all but the `last` (1,); `left` are
     still to be written.  Checked when it is made, works when it is iterated over.
 
-    drafted: proposed by the drafter.  accepted: the first n of them, which the rule lets stay.  resampled: the target's
-    token in the position of the first rejected one.  bonus: the target's token after a draft accepted whole.
+    drafted: proposed by the drafter.  accepted: the first n of them, as the rule decides.  resampled: drawn from the
+    residual distribution at the position of the first rejected one.  bonus: the target's token after a full acceptance.
     """
 
     def __init__(self, target, draft, ids, max_new_tokens, gamma=4, rule="google", sampling=None, draft_sampling=None,
@@ -190,7 +192,7 @@ class Writer:
         if done.token is None:  # an accepted draft token ended the text: for both models it is the last one added
             n, token = done.accepted - 1, self.x[done.accepted - 1 : done.accepted]
 
-        # 4. Roll back: `size + n` tokens of what was read are still text; `token` was never read.
+        # 4. Roll back: of what was read, `size + n` tokens stay; `token` follows them and is still to be read.
         with self.trace.rollback(done, p, q, u):
             self.target.rollback(self.size + n)
             self.session.accept(n, token, done.tokens)
@@ -204,7 +206,8 @@ class Writer:
         return done
 
     def _fetch(self, n, token, p, q, distribution) -> tuple[int, Round]:
-        """One transfer brings all that the host needs, the only time that it waits: n as an int, and the round."""
+        """One transfer brings all that the host needs: n as an int, and the round.  It waits here, and (with rule
+        "google", a model as drafter and no trace) nowhere else."""
         nan = torch.stack([p.sum(), q.sum(), distribution.sum()]).isnan().long()
         n = n.view(1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
         n, token, *rest = torch.cat([n, token, nan, self.given]).tolist()

@@ -7,8 +7,8 @@ import math
 import torch
 
 from . import protocols
-from .arguments import described
 from .cache import as_model
+from .numbers import described
 from .protocols import Draft
 from .sampling import Sampling
 
@@ -30,7 +30,7 @@ class ModelDrafter:
         return ModelSession(as_model(self.model, "draft"), ids, sampling, randomness, target.vocab)
 
     def refuse(self, target: protocols.Model, longest: int) -> None:
-        """Raise ValueError for a draft on another device, one that cannot be rolled back, or the target's own."""
+        """Raise ValueError for a draft on another device, one without rollback, or one with the target's cache."""
         model = as_model(self.model, "draft")
         if model is target:
             raise ValueError(
@@ -47,9 +47,9 @@ class ModelDrafter:
 class ModelSession:
     """One text, and the draft model's cache of it.
 
-    The invariant of notebook 06: the cache holds a beginning of the text, so that `text[model.length:]` is what the
-    model still has to read.  That is the text's last token; after a full acceptance the last drafted one too, since
-    the model never read it.
+    The invariant of notebook 06: between rounds the cache holds a beginning of the text, so that `text[model.length:]`
+    is what the model still has to read.  That is the text's last token; after a full acceptance also the last drafted
+    one, which the model never read; and all tokens of rounds in which nothing was drafted.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ModelSession:
         vocab: int,
     ):
         self.model, self.sampling, self.randomness, self.vocab = model, sampling, randomness, vocab
-        self.text, self.drafted, self.none = ids, ids[:0], ids[:0]
+        self.text, self.drafted, self.empty = ids, ids[:0], ids[:0]
         self.most = math.inf if model.max_length is None else model.max_length
         if 1 < len(ids) <= self.most:
             self._feed(ids[:-1])
@@ -72,13 +72,14 @@ class ModelSession:
         return self.model.length
 
     def unread(self) -> torch.Tensor:
-        """The end of the text that the model has not read: (1,) or (2,)."""
+        """The end of the text that the model has not read: (m,), m at least 1."""
         return self.text[self.model.length :]
 
     def propose(self, k: int) -> Draft:
         """At most k tokens, fewer where the draft's context ends, none where it is full."""
-        room = max(0, min(k, self.most - len(self.text) + 1))  # the last drafted token is not fed: no position for it
-        unread, tokens, distributions = self.unread(), [self.none], []
+        # The last drafted token is not fed, so it needs no position.
+        room = max(0, min(k, self.most - len(self.text) + 1))
+        unread, tokens, distributions = self.unread(), [self.empty], []
         for i in range(int(room)):
             distributions.append(self._distribution(self._feed(unread)))
             unread = self.randomness.draw(distributions[-1], len(self.text) + i)

@@ -6,23 +6,26 @@ import torch
 
 
 class evaluating:
-    """`with evaluating(module):` its parts are in evaluation mode and keep no gradients; then each gets its flag back.
+    """`with evaluating(module):` inside, the module is in evaluation mode and no gradients are recorded.
 
-    Dropout would make every pass over one text another distribution.  One object may be entered many times: the walk
+    Afterwards each submodule's own flag is restored.  With dropout on, two passes over the same text would give
+    different distributions.  One object may be entered again and again, also while it is still entered; the walk
     through the module is done once, when it is made.
     """
 
     def __init__(self, module: torch.nn.Module):
         self.parts = list(module.modules())
+        self.entered: list[tuple[list[torch.nn.Module], torch.no_grad]] = []
 
     def __enter__(self) -> None:
-        self.training = [part for part in self.parts if part.training]
-        for part in self.training:
+        training, no_grad = [part for part in self.parts if part.training], torch.no_grad()
+        self.entered.append((training, no_grad))
+        for part in training:
             part.training = False
-        self.no_grad = torch.no_grad()
-        self.no_grad.__enter__()
+        no_grad.__enter__()
 
     def __exit__(self, *error) -> None:
-        self.no_grad.__exit__(*error)
-        for part in self.training:
+        training, no_grad = self.entered.pop()
+        no_grad.__exit__(*error)
+        for part in training:
             part.training = True

@@ -1,8 +1,9 @@
-"""Numbers that a caller hands in: a whole number as an int, or a sentence that says what is wrong with it."""
+"""What a caller hands in: a whole number as an int, or words for the sentence that says what is wrong with it."""
 
 from __future__ import annotations
 
 import operator
+import reprlib
 
 import torch
 
@@ -22,3 +23,9 @@ def at_least_one(name: str, value) -> int:
     if (as_int(value) or 0) < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     return as_int(value)
+
+
+def described(thing) -> str:
+    """What was given, in a few words of one line: an object's printout may fill pages."""
+    text = reprlib.repr(thing)
+    return f"a {type(thing).__name__}" if "\n" in text or "..." in text else text

@@ -2,13 +2,15 @@
 
 A **drafter** proposes, the target **model** scores, a **rule** decides, a source of **randomness** draws.  Whatever has
 the members of a protocol below is one; nothing has to be derived from these classes, and the loops in `decoding` look
-at nothing else.  Tensors are on the target's device; positions count the text's tokens from 0.
+at nothing else.  Tensors are on the target's device (drafted tokens may be on any); positions count the text's tokens
+from 0.  Logits have any floating dtype; p is float32, or float64 where the logits are.
 
 A **distribution** over the next token is a tensor (vocab,) of probabilities that sum to 1: the target's is `p`, the
 draft's `q`.  A model returns logits; `Sampling.probabilities` turns them into a distribution.
 
-Abilities that a plug may have or not are protocols of their own, at the end of the page.  The loops look for them by
-name (`hasattr`), so that a wrapper that passes its attributes on has those of what is inside it.
+Abilities that a plug may have or not are protocols of their own, at the end of the page.  They are looked for by name
+(`hasattr`), so that a wrapper that passes its attributes on has those of what is inside it.  One of them must then be
+the wrapper's own: `fresh`, or the loops go on with what is inside.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from .sampling import Sampling
 class Draft:
     """Proposed tokens (k,) int64, and the distributions q (k, vocab) from which each was really drawn.
 
-    q None: the drafter was certain (one-hot).  k may be 0, and smaller than asked.  cut: it is smaller because the
-    drafter's context ends, so that the round says little about the drafter.
+    tokens: any integer dtype.  q: any floating dtype, narrower than p or as wide; None: the drafter was certain
+    (one-hot).  k may be 0, and smaller than asked.  cut: it is smaller because the drafter's context ends, so that the
+    round says little about the drafter.
     """
 
     tokens: torch.Tensor
@@ -39,7 +42,7 @@ class Model(Protocol):
 
     length: tokens read and not rolled back.  max_length: the most that it can read, None where nothing limits it.
     vocab: the width of its logits.  A model brings its own evaluation mode and does without gradients: whoever calls a
-    network of their own in `feed` wraps the call in `evaluating(network)` (`spec_lib.cache`).
+    network of their own in `feed` wraps the call in `evaluating(network)` (`spec_lib.evaluating`).
     """
 
     length: int
@@ -58,11 +61,12 @@ class Model(Protocol):
 
 
 class Drafter(Protocol):
-    """What proposes tokens.  `ModelDrafter`; notebooks 06 and 10."""
+    """What proposes tokens.  `ModelDrafter`; notebook 06."""
 
     def start(self, ids: torch.Tensor, sampling: Sampling, randomness: Randomness, target: Model) -> Session:
-        """A session for a text that begins with the prompt ids (length,).  sampling: the draft's own.  target: the
-        model that will verify, with nothing read yet; its `vocab` is the width that q may have at most."""
+        """A session for a text that begins with the prompt ids (length,).  sampling: the draft's own.  randomness: the
+        text's, from which the loop draws too.  target: the model that will verify, with nothing read yet; its `vocab`
+        is the width that q may have at most."""
         ...
 
 
@@ -97,7 +101,7 @@ class Randomness(Protocol):
     """Where a text's random numbers come from.  `spec_lib.Randomness` is the one that a seed is turned into."""
 
     def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
-        """One token (1,) int64 from the distribution p (vocab,), for this position of the text."""
+        """One token (1,) int64 from the distribution p (vocab,), for this position of the text, an int or 0-d int64."""
         ...
 
     def uniforms(self, k: int, position: int) -> torch.Tensor:
@@ -123,22 +127,25 @@ class Selective(Protocol):
     """
 
     def refuse_text(self, size: int, longest: int) -> None:
-        """As a target: it cannot write a text that grows from `size` tokens to `longest`."""
+        """As a target: it cannot write a text with a prompt of `size` tokens, of which `longest` are read in all."""
         ...
 
     def refuse_rollback(self, longest: int) -> None:
-        """As a target or a draft: in a text of `longest` tokens it cannot be rolled back."""
+        """As a target, or as the model of a `ModelDrafter`: in a text of `longest` tokens it cannot be rolled back."""
         ...
 
 
 class Padded(Protocol):
-    """A model with a token that is no text.  A prompt that begins with it is refused unless its mask hides it."""
+    """A model with a padding token: its id, or None.  A prompt that begins with it needs an attention_mask."""
 
     padding: int | None
 
 
 class Counting(Protocol):
-    """A model that counts the positions fed to it, rolled back or not: the work done."""
+    """A model that counts the positions fed to it, rolled back or not: the work done.
+
+    The loops do not read it; `ModelDrafter`, the device check and notebook 06 do.
+    """
 
     fed: int
 
@@ -161,5 +168,6 @@ class Foresighted(Protocol):
     """A session that can tell its q one position after its own draft; for traces of the overlap there."""
 
     def look_ahead(self) -> torch.Tensor | None:
-        """(vocab,), or None where its context ends.  Called before `accept`; it leaves no trace in the session."""
+        """(vocab,) in the target's width, or None where nothing was drafted or the context ends.  Called before
+        `accept`; it leaves the session as it was."""
         ...

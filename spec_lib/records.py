@@ -27,8 +27,8 @@ class Round:
     | "bonus" (all accepted) | "plain" (nothing was drafted) | None (no token).  cut: the round could not run its
     course, because the budget or the draft's context ended or because EOS fell inside it; it stays out of fits.
     Where they were traced also, on the CPU: uniforms (k,), p (k + 1, vocab), q (k, vocab), overlap (k + 1,) = sum
-    min(p, q) (NaN where the drafter has no distribution), and what each cache held (`CacheLengths`; positions fed =
-    filled - before).
+    min(p, q) (the last NaN where the session cannot look ahead), and what each cache held (`CacheLengths`; positions
+    fed = filled - before).
     """
 
     drafted: torch.Tensor

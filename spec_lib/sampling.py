@@ -1,7 +1,7 @@
 """From logits to probabilities, and from probabilities to a token.
 
-Derived in notebook 01.  Everything here works on any device without asking it for a value (no host
-synchronisation) and never changes its inputs.
+Derived in notebook 01.  Everything here works on any device without a host synchronisation and never
+changes its inputs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ class Randomness:
                 raise ValueError(f"a seed must fit into 64 bits (-2^63 to 2^64 - 1), got {seed}")
             generator = torch.Generator().manual_seed(seed)
         if generator is not None and not isinstance(generator, torch.Generator):
-            raise ValueError(f"generator must be a torch.Generator, an int seed or None, got {generator!r}")
+            raise ValueError(
+                "generator must be a torch.Generator, an int seed, an object with draw and uniforms, or None, got "
+                f"{generator!r}"
+            )
         self.generator, self.device = generator, torch.device(device)
         self.block, self.used = torch.empty(0), 0
 

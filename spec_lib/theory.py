@@ -1,7 +1,7 @@
 """What to expect: tokens a pass, speed-up, best gamma.  Leviathan et al. (2211.17192), section 3; notebook 08.
 
 alpha: acceptance rate in [0, 1], taken as independent from token to token.  gamma: drafted tokens a round.
-c: time of one draft pass over time of one target pass.  All functions raise ValueError outside these ranges.
+c: time of one draft pass over time of one target pass.  ValueError outside these ranges.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def round_cost(gamma: int, c: float, v: Mapping[int, float]) -> float:
 
     v: n -> measured time of a target pass over n tokens, in any unit; it needs 1 and gamma + 1.
     """
+    _check(1.0, gamma, c)
     return gamma * c + v[gamma + 1] / v[1]
 
 

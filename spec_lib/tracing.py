@@ -33,7 +33,8 @@ class Tracer:
             beyond = p.new_full((1,), math.nan) if ahead is None else torch.minimum(p[k], ahead).sum().view(1)
             done.overlap = torch.cat([torch.minimum(p[:k], q).sum(-1), beyond]).cpu()
         if "distributions" in self.parts:
-            done.uniforms, done.p, done.q = uniforms.cpu(), p.cpu(), q.cpu()
+            done.uniforms = uniforms.cpu() if isinstance(uniforms, torch.Tensor) else uniforms
+            done.p, done.q = p.cpu(), q.cpu()
         yield
         held = zip(self.before, filled, self._lengths(), strict=True)
         done.target_cache, done.draft_cache = (None if n[0] is None else CacheLengths(*n) for n in held)

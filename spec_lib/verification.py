@@ -55,7 +55,7 @@ def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifo
     x = drafted[:, None]
     accepted = uniforms < (p[:k].gather(1, x) / q.gather(1, x)).squeeze(1)  # (k,)
     n = accepted.long().cumprod(0).sum()  # accepted before the first rejection
-    p_n = p.index_select(0, n.view(1)).squeeze(0)  # p[n], without asking the device for n
+    p_n = p.index_select(0, n.view(1)).squeeze(0)  # p[n], without a host synchronisation
     q_n = q.index_select(0, n.view(1).clamp(max=k - 1)).squeeze(0)
     return n, torch.where(n < k, residual(p_n, q_n), p_n)  # rejected: the residual; else for the bonus token
 

@@ -33,8 +33,8 @@ def frames(pair, ids: torch.Tensor, generation) -> list[str]:
     rounds = generation.rounds
     if not rounds:
         raise ValueError("there are no rounds to step through: give a generation of speculative(..., trace=True)")
-    if any(r.p is None for r in rounds):
-        raise ValueError("this generation holds no distributions: make it with speculative(..., trace=True)")
+    if any(r.p is None or r.overlap is None for r in rounds):
+        raise ValueError("this generation lacks distributions or overlaps: make it with speculative(..., trace=True)")
     found = []
     for i, r in enumerate(rounds):
         head = f"<b>Round {i + 1} of {len(rounds)}</b>: {_sentence(r)}"

@@ -65,7 +65,7 @@ def test(arguments: list[str]) -> int:
         code = run([python, "-m", "ruff", *command])
         if code:
             return code
-    # A word behind an option that takes a value (-k tests) is that value, not a path.
+    # A word after an option that takes a value (-k tests) is that value, not a path.
     words = [w for before, w in zip(["", *arguments], arguments, strict=False) if before not in TAKE_A_VALUE]
     given = [w for w in words if not w.startswith("-") and Path(ROOT, w.split("::")[0]).exists()]
     return run_tests(python, [*([] if given else ["tests", "notebooks"]), *arguments])

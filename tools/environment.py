@@ -24,7 +24,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch's own builds witho
 NOTE, LOCK = "course-made-from.txt", "course-lock"  # both in .venv
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Of the variables that steer Python itself, children keep those that concern only how text and bytecode are written.
-# (Names with an underscore behind PYTHON are of other programs.)
+# (Names with an underscore after PYTHON are of other programs.)
 HARMLESS = {"PYTHONIOENCODING", "PYTHONUTF8", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 # pip's options that decide where, whether and what else it installs. Indexes, mirrors, proxies and caches stay as set.
 MOVES = {"target", "prefix", "root", "user", "no-user", "python", "platform", "python-version", "implementation", "abi"}

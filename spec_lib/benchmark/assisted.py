@@ -13,14 +13,14 @@ from .settings import Setting
 
 
 def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) -> tuple[int, int]:
-    """Write with transformers' loop, through any end-of-text: (new tokens, the target's passes).
+    """Write with transformers' loop, past any end-of-text: (new tokens, the target's passes).
 
     ids: (1, length).  Its acceptance cannot be read off, but the target's passes can be counted.
     """
     passes: list[int] = []
     hook = pair.target.register_forward_hook(lambda *_: passes.append(1))
     try:
-        with _own_settings(pair, setting), _without_its_note_to_itself():
+        with _own_settings(pair, setting), _without_its_own_warning():
             text = pair.target.generate(
                 ids, attention_mask=torch.ones_like(ids), assistant_model=pair.draft if assisted else None
             )
@@ -59,7 +59,7 @@ def _own_settings(pair: Pair, setting: Setting) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_its_note_to_itself() -> Iterator[None]:
+def _without_its_own_warning() -> Iterator[None]:
     """transformers warns its caller of how it calls its own assistant: nothing that the caller could change."""
 
     def keep(record: logging.LogRecord) -> bool:

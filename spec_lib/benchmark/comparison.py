@@ -33,7 +33,7 @@ def compare(
 
     variants: the variants to time, of `VARIANTS`.  say: is told about the progress.  ValueError before any work where
     `prompts_for` or `Setting` refuses, or runs < 1; AssertionError where a variant did not write exactly `setting.new`
-    tokens.  The caller's random state is restored.  The passes behind v(n) are timed where a prediction needs them:
+    tokens.  The caller's random state is restored.  The passes for v(n) are timed where a prediction needs them:
     with the target, the draft and a speculative loop among the variants.
     """
     setting, runs, variants = setting or Setting(), at_least_one("runs", runs), list(variants)
@@ -97,7 +97,7 @@ def _evaluate(
 
 
 def _write(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> tuple[int, int, int, int]:
-    """Write with one variant, through any end-of-text: (new tokens, passes, accepted, rejected)."""
+    """Write with one variant, past any end-of-text: (new tokens, passes, accepted, rejected)."""
     if variant in THEIRS:
         return *assisted.generate(pair, setting, ids, assisted=variant == THEIRS[1]), 0, 0
     options = {"sampling": setting.sampling, "generator": seed}

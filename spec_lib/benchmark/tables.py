@@ -51,10 +51,7 @@ class Measurement:
             Setting(**data["setting"]),
             data["runs"],
             {int(n): times for n, times in data["v"].items()},
-            {
-                name: Variant(**variant)
-                for name, variant in data["variants" if "variants" in data else "arms"].items()
-            },
+            {name: Variant(**variant) for name, variant in data["variants" if "variants" in data else "arms"].items()},
             data.get("value"),
         )
 

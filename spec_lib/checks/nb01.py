@@ -131,7 +131,7 @@ POSITIONS = Exercise.against(
         "the prompt is read once, but without a cache every step reads it again": (
             lambda prompt, new, cached: _fed(prompt, new, True)
         ),
-        "the text was taken not to grow; each step reads one token more than the one before": (
+        "the text was treated as if it did not grow; each step reads one token more than the one before": (
             lambda prompt, new, cached: _fed(prompt, new, True) if cached else prompt * new
         ),
     },

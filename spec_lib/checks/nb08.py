@@ -201,7 +201,7 @@ ALPHA_OF_WHOLE_ROUNDS = Exercise.against(
             lambda rounds: _rate(_whole(rounds), lambda r: len(r.drafted) - r.accepted)
         ),
         "every round counts one rejection, also a full acceptance": lambda rounds: _rate(_whole(rounds), lambda r: 1),
-        "the last round of the list is dropped, cut or not: ask r.cut": lambda rounds: _rate(rounds[:-1]),
+        "the last round of the list is dropped, cut or not: look at r.cut": lambda rounds: _rate(rounds[:-1]),
         "only rounds with a rejection are counted, so the best ones are missing": (
             lambda rounds: _rate([r for r in _whole(rounds) if r.rejected is not None])
         ),

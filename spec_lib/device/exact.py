@@ -168,7 +168,7 @@ def _same_texts(target, draft) -> tuple[bool, str]:
 def _sixteen_bits(models, device, dtype, prompts: torch.Tensor) -> tuple[bool, str]:
     """No equality is claimed: a near-tie may fall either way.  But what is written must be a near-tie at the worst."""
     if dtype == torch.bfloat16 and device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
-        return True, "left out, this GPU only imitates it"
+        return True, "left out, this GPU only emulates it"
     try:
         target, draft = moved(models, device, dtype)
         fast = [speculative(target, draft, ids, NEW, sampling=GREEDY) for ids in prompts]
@@ -191,7 +191,7 @@ def _sixteen_bits(models, device, dtype, prompts: torch.Tensor) -> tuple[bool, s
     s = summarize(itself)
     return short <= tolerance and s.rejected <= 0.05 * (s.accepted + s.rejected), (
         f"each token's logit within {short:.4f} of the largest in float32 (allowed {tolerance:.4f}); {parted} of "
-        f"{len(fast)} texts part from plain decoding; as its own draft, {s.rejected} of {s.accepted + s.rejected} "
+        f"{len(fast)} texts differ from plain decoding; as its own draft, {s.rejected} of {s.accepted + s.rejected} "
         "tokens rejected (allowed 5 %)"
     )
 

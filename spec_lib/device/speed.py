@@ -116,7 +116,8 @@ def report(found: Timed) -> str:
         f"memory: weights {' + '.join(weights)} MiB, peak {f'{peak:,.0f} MiB' if peak else 'not measured here'}",
         f"a pass over 1 token: {1e3 * median(found.v['target'][1]):.2f} ms; over "
         + ", ".join(f"{n}: {v[n]:.2f}" for n in COUNTS[1:]) + " times that",
-        f"a round at gamma {GAMMA} took the time of {took:.2f} plain tokens, by the formula {formula:.2f}",
+        f"a round at gamma {GAMMA} took as long as {took:.2f} tokens of plain decoding; "
+        f"the formula predicts {formula:.2f}",
         "times as fast, predicted: " + ", ".join(predictions),
         f"measured with these random weights, whose alpha of {rows[GOOGLE].alpha:.2f} says nothing about real pairs:",
         *("  " + line for line in benchmark.table(found.comparison).split("\n")),

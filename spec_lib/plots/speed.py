@@ -27,7 +27,7 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
     most = max([r.tokens_per_second or 0 for r in rows if r.variant != "draft alone"], default=0) or 1
     with figure(8.5, 3.4, suptitle=title, save=save) as axis:
         for y, r in enumerate(rows):
-            _draw_arm(axis, y, r, base, most)
+            _draw_variant(axis, y, r, base, most)
         if any(r.predicted for r in rows):
             axis.plot([], [], **DIAMOND, color="white", label="predicted")
         if base:
@@ -38,7 +38,7 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
         axis.set(xlabel="tokens per second (whisker: standard deviation)", xlim=(0, 2.3 * most))
 
 
-def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
+def _draw_variant(axis, y: int, row: Row, base: float | None, most: float) -> None:
     """One bar with its words; one that is much faster than all others (the draft alone) is cut off."""
     rate = row.tokens_per_second
     if rate is None:
@@ -49,10 +49,10 @@ def _draw_arm(axis, y: int, row: Row, base: float | None, most: float) -> None:
     axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
     words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")
     words += f", {row.speedup:.2f} x" if row.speedup else ""
-    guess = base * row.predicted if base and row.predicted else 0
-    if guess:
-        axis.plot(guess, y, **DIAMOND, color="white", ms=7, zorder=3)
-    axis.annotate(f"  {words}", (max(shown + spread, guess), y), va="center", fontsize=9)
+    predicted = base * row.predicted if base and row.predicted else 0
+    if predicted:
+        axis.plot(predicted, y, **DIAMOND, color="white", ms=7, zorder=3)
+    axis.annotate(f"  {words}", (max(shown + spread, predicted), y), va="center", fontsize=9)
 
 
 def sweep_points(sweep: Sequence[Measurement], variant: str = "speculative, google") -> list[dict]:
@@ -85,9 +85,9 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
             y, errors = [p["speedup"] for p in found], [2 * p["error"] for p in found]
             look = {"color": colour, "marker": marks[i % 4], "ls": dashes[i % 4], "capsize": 4}
             axis.errorbar(x, y, errors, **look, label=name)
-            guess = [(a, p["predicted"]) for a, p in zip(x, found, strict=True) if p["predicted"] is not None]
-            if guess:
-                axis.plot(*zip(*guess, strict=True), **{**DIAMOND, "markeredgecolor": colour}, color="white", ms=8)
+            predicted = [(a, p["predicted"]) for a, p in zip(x, found, strict=True) if p["predicted"] is not None]
+            if predicted:
+                axis.plot(*zip(*predicted, strict=True), **{**DIAMOND, "markeredgecolor": colour}, color="white", ms=8)
         if drawn:
             axis.plot([], [], **DIAMOND, color="white", ms=8, label="predicted")
             axis.legend(**BELOW, ncols=2)
@@ -103,22 +103,24 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
         axis.set_xlim(-0.5, max(0, len(values) - 1) + 0.5)
 
 
-def breakdown_rows(bills: dict, new: int) -> dict[int, dict[str, float]]:
+def breakdown_rows(breakdowns: dict, new: int) -> dict[int, dict[str, float]]:
     """{gamma: {"target", "draft", "rest", "prompt": milliseconds}} for each of `new` tokens.
 
-    bills: gamma -> {"target", "draft", "rest", "prompt": seconds of the whole text}, as `benchmark.time_breakdown`
+    breakdowns: gamma -> {"target", "draft", "rest", "prompt": seconds of the whole text}, as `benchmark.time_breakdown`
     gives them.
     """
     parts = ("target", "draft", "rest", "prompt")
-    return {int(gamma): {part: 1000 * bill[part] / new for part in parts} for gamma, bill in bills.items()}
+    return {
+        int(gamma): {part: 1000 * breakdown[part] / new for part in parts} for gamma, breakdown in breakdowns.items()
+    }
 
 
-def plot_time_breakdown(bills: dict, new: int, title: str) -> None:
+def plot_time_breakdown(breakdowns: dict, new: int, title: str) -> None:
     """Where the time of a token goes, at each gamma: the target's passes, the draft's, the rest, the prompt.
 
-    bills, new: as in `breakdown_rows`.
+    breakdowns, new: as in `breakdown_rows`.
     """
-    rows = breakdown_rows(bills, new)
+    rows = breakdown_rows(breakdowns, new)
     looks = {"target": (PALETTE["target"], ""), "draft": (PALETTE["draft"], "xx")}
     looks |= {"rest": ("#777777", "//"), "prompt": ("#CCCCCC", "")}
     with figure(8, 0.5 * len(rows) + 1.3, title=title) as axis:

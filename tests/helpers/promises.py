@@ -221,7 +221,7 @@ def check_positions() -> None:
 
 
 def check_trace() -> None:
-    """Laws, overlap and cache lengths of every round are those of the text that is really there.
+    """Distributions, overlap and cache lengths of every round are those of the text that is really there.
 
     A draft cache that is wrong after a rejection leaves every distribution exact: only q shows it.
     """

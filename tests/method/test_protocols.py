@@ -274,8 +274,10 @@ def test_randomness_may_hand_its_rule_something_else_than_uniforms():
         assert given[1] >= 3
         return sl.verify_google(p, q, drafted, given[0])
 
-    g = sl.speculative(target, draft, PROMPT, 30, generator=Own(3), rule=rule)
-    assert g.tokens.tolist() == sl.speculative(target, draft, PROMPT, 30, generator=3).tokens.tolist()
+    for trace in (False, True):
+        g = sl.speculative(target, draft, PROMPT, 30, generator=Own(3), rule=rule, trace=trace)
+        assert g.tokens.tolist() == sl.speculative(target, draft, PROMPT, 30, generator=3).tokens.tolist()
+    assert g.rounds[0].uniforms[1] == 3  # kept as it was handed out
 
 
 # --- gamma, traces, drafts --------------------------------------------------------------------------------------------
@@ -480,6 +482,12 @@ def test_each_modules_own_flag_comes_back(training_pair):
     cached = sl.CachedModel(model)
     assert not cached.feed(PROMPT[0]).requires_grad
     assert [m.training for m in model.modules()] == flags
+    once = sl.evaluating(model)
+    with once:
+        with once:  # entered again while it is entered
+            assert not torch.is_grad_enabled()
+        assert not torch.is_grad_enabled() and not any(m.training for m in model.modules())
+    assert [m.training for m in model.modules()] == flags and torch.is_grad_enabled()
     model.eval()
     model.transformer.h[1].train()  # between two passes: noticed at the next one
     a, b = (sl.CachedModel(model).feed(PROMPT[0]) for _ in range(2))

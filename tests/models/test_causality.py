@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import weakref
 from types import SimpleNamespace
 
@@ -107,6 +108,17 @@ def test_a_model_is_looked_through_once_and_not_kept():
     assert gone() is None
 
 
+def test_a_padding_token_that_is_set_late_counts_from_then_on():
+    """Learners write `model.config.pad_token_id = ...` after a first text: no stored fact may hide that."""
+    model, ids = tiny_gpt2(0), torch.tensor([[5, 1, 2]])
+    sl.autoregressive(model, ids, 3)
+    model.config.pad_token_id = 5
+    with pytest.raises(ValueError, match="begins with the padding token 5"):
+        sl.autoregressive(model, ids, 3)
+    masked = sl.autoregressive(model, ids, 3, attention_mask=torch.tensor([[0, 1, 1]]), generator=0)
+    assert masked.ids[0, :2].tolist() == [1, 2]
+
+
 # --- weights that are elsewhere until they are needed -----------------------------------------------------------------
 
 
@@ -121,9 +133,9 @@ class Elsewhere(torch.nn.Module):
     def get_input_embeddings(self):
         return self.embedding
 
-    def forward(self, input_ids, past_key_values=None, cache=None, use_cache=None, logits_to_keep=0):
-        given = {"cache": cache} if cache is not None else {"past_key_values": past_key_values}
-        given = {name: value for name, value in given.items() if value is not None}
+    def forward(self, input_ids, past_key_values=None, use_cache=None, logits_to_keep=0):
+        name = "cache" if "cache" in inspect.signature(self.inside.forward).parameters else "past_key_values"
+        given = {} if past_key_values is None else {name: past_key_values}
         return self.inside(input_ids=input_ids, use_cache=use_cache, logits_to_keep=logits_to_keep, **given)
 
 

@@ -109,7 +109,7 @@ def test_these_settings_do_change_a_text(pair):
     for name, value in SETTINGS.items():
         try:
             same = write(**{name: value}) == write()
-        except RuntimeError:  # one of them needs an end of the text
+        except (RuntimeError, ValueError):  # one needs an end of the text, one another form in older releases
             same = False
         changed += [] if same else [name]
     assert len(changed) >= 15 and {"repetition_penalty", "no_repeat_ngram_size", "top_k", "typical_p"} <= set(changed)

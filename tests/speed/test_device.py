@@ -127,7 +127,7 @@ def sixteen(dtype=torch.float16, device=CPU) -> tuple[bool, str]:
 
 def test_sixteen_bits_are_held_to_the_largest_logit(quick, monkeypatch):
     good, text = sixteen()
-    assert good and "0 of 2 texts part" in text
+    assert good and "0 of 2 texts differ" in text
     write = exact.speculative
 
     def second_best(*arguments, **options):
@@ -138,7 +138,7 @@ def test_sixteen_bits_are_held_to_the_largest_logit(quick, monkeypatch):
 
     monkeypatch.setattr(exact, "speculative", second_best)
     good, text = sixteen()
-    assert not good and "2 of 2 texts part" in text
+    assert not good and "2 of 2 texts differ" in text
 
 
 def test_a_draft_equal_to_the_target_must_hardly_be_rejected(quick, monkeypatch):
@@ -151,7 +151,7 @@ def test_a_draft_equal_to_the_target_must_hardly_be_rejected(quick, monkeypatch)
 
 def test_what_the_device_cannot_do_in_16_bits_is_left_out(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert sixteen(torch.bfloat16, CUDA) == (True, "left out, this GPU only imitates it")
+    assert sixteen(torch.bfloat16, CUDA) == (True, "left out, this GPU only emulates it")
 
     def refuse(*a, **k):
         raise RuntimeError("\"addmm_impl\" not implemented for 'Half'")
@@ -262,7 +262,7 @@ def test_predictions_are_those_of_the_theorem():
     text = speed.report(measured(0.1, 1.2))
     assert "a token: target 1000.00 ms, draft 100.00 ms; c 0.10" in text
     assert "1.82 at alpha 0.7 (gamma 2)" in text and "alpha of 0.73" in text and "weights 3 + 1 MiB" in text
-    assert "took the time of 2.00 plain tokens, by the formula 1.60" in text
+    assert "took as long as 2.00 tokens of plain decoding; the formula predicts 1.60" in text
 
 
 def test_the_verdict_says_whether_it_pays_and_why_not():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from . import protocols
-from .numbers import as_int
+from .numbers import as_int, described
 from .protocols import Draft
 from .records import Round
 from .sampling import Sampling
@@ -141,7 +141,14 @@ def a_rule(rule: str | protocols.Rule) -> Callable:
         told = "position" in inspect.signature(rule).parameters
     except (TypeError, ValueError):  # some functions written in C have none
         told = False
-    return lambda *given: rule(*given[:4], position=given[4]) if told else rule(*given[:4])
+
+    def asked(p, q, drafted, uniforms, position):
+        answer = rule(p, q, drafted, uniforms, **({"position": position} if told else {}))
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise ValueError(f"the rule must return n and a distribution, got {described(answer)}")
+        return answer
+
+    return asked
 
 
 def a_trace(trace: bool | Iterable[str]) -> frozenset[str]:
@@ -167,6 +174,8 @@ def own_cache(target: protocols.Model, size: int) -> None:
 
 def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
     """A draft of at most as many tokens as were asked for, with a distribution for each, no wider than the target's."""
+    if not isinstance(draft, Draft) or not isinstance(draft.tokens, torch.Tensor) or draft.tokens.ndim != 1:
+        raise ValueError(f"the drafter must give a Draft(tokens, q) with tokens of shape (k,), got {described(draft)}")
     k, q = len(draft.tokens), draft.q
     if k > asked or (q is not None and len(q) != k):
         raise ValueError(

@@ -172,7 +172,7 @@ class Writer:
         self.trace.begin(self.session)
         wanted = self.gamma(self.rounds or [])
         asked = min(wanted, self.left - 1)  # the round adds one token itself
-        draft = arguments.a_draft(self.session.propose(asked), asked, self.target.vocab)
+        draft = arguments.a_draft(self.session.propose(asked), asked, self.target.vocab)  # a model's: `ModelSession`
         self.q, self.cut = draft.q, asked < wanted or draft.cut
         self.given = draft.tokens.to(self.target.device, torch.int64, non_blocking=True)
         self.x = self.given.clamp(0, self.target.vocab - 1)  # a wrong one is reported without waiting for the device
@@ -193,7 +193,7 @@ class Writer:
             n, token = done.accepted - 1, self.x[done.accepted - 1 : done.accepted]
 
         # 4. Roll back: of what was read, `size + n` tokens stay; `token` follows them and is still to be read.
-        with self.trace.rollback(done, p, q, u):
+        with self.trace.around_rollback(done, p, q, u):
             self.target.rollback(self.size + n)
             self.session.accept(n, token, done.tokens)
 

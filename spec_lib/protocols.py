@@ -86,7 +86,8 @@ class Session(Protocol):
 class Rule(Protocol):
     """How many drafted tokens are accepted.  `verify_google`, `verify_deepmind`; notebooks 03 to 05.
 
-    A rule that has a parameter named `position` is given the position of the first drafted token, an int.
+    It is called in every round, also where nothing was drafted (k = 0), with q one-hot where the drafter was certain.
+    A rule with a parameter named `position` is given, by that name, the position of the first drafted token, an int.
     """
 
     def __call__(

@@ -24,8 +24,8 @@ class Tracer:
         self.before = self._lengths()
 
     @contextlib.contextmanager
-    def rollback(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor) -> Iterator[None]:
-        """Around the rollback of a round: what can be seen only before it, and what only after it."""
+    def around_rollback(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor) -> Iterator[None]:
+        """A context for the rollback of a round: what can be seen only before it, and what only after it."""
         filled = self._lengths()
         if "overlap" in self.parts:
             k, session = len(q), self.session

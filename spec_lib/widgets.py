@@ -145,7 +145,8 @@ def _sentence(r) -> str:
     if r.origin == "bonus":
         return f"all {k} draft tokens were accepted, and the pass had one more distribution to spare: a bonus token."
     if r.origin == "resampled":
-        return f"{r.accepted} of {k} draft tokens were accepted; the next was rejected and its position resampled."
+        which = "the next" if r.accepted else "the first"
+        return f"{r.accepted} of {k} draft tokens were accepted; {which} was rejected and its position resampled."
     if r.origin == "plain":
         return "nothing was drafted; the target wrote one token."
     return f"an accepted token, number {r.accepted} of {k}, ended the text."
@@ -203,7 +204,8 @@ def _tapes(r) -> str:
         colour = plots.PALETTE[name]
         added, cut = (box(1.1, look) + " " for look in (f"background:{colour}", DASHED))
         start = f'<span style="background:{colour}55;padding:0 .4em">{before}</span> '
-        said = f"+{filled - before} fed, -{filled - after} cut (dashed), {after} left"
+        gone = f"-{filled - after} cut (dashed)" if filled > after else "nothing cut"
+        said = f"+{filled - before} fed, {gone}, {after} left"
         lines.append((f"{name} cache", start + added * (after - before) + cut * (filled - after), said))
     return table(lines, ("", "padding:0 .6em", ""), look="margin:.4em 0")
 

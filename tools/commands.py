@@ -29,7 +29,7 @@ def start() -> int:
     """Sets up, writes a text in the terminal, and opens the notebooks or says how."""
     python = set_up()
     words = ["generate", "Once upon a time", "--max-new-tokens", "150", "--seed", "1", "--compare", "-v"]
-    if run([python, "-m", "spec_lib", *words], env={"SPEC_PAIR": "tiny", **surroundings()}):
+    if run([python, "-m", "spec_lib", *words], env={"SPEC_PAIR": "tiny", "OMP_NUM_THREADS": "1", **surroundings()}):
         raise Stop("The course's library failed; its message is above.")
     first = next(iter(stamp.notebooks(ROOT)), ROOT / "notebooks")
     command = [str(python), "-m", "jupyterlab", str(first)]

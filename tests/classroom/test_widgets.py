@@ -40,8 +40,9 @@ def test_every_frame_holds_the_numbers_of_its_round(made):
         assert text.count("not verified") == len(r.drafted) - r.accepted - rejected
         assert ("striped part" in text) == rejected
         for lengths in (r.target_cache, r.draft_cache):
-            fed = f"+{lengths.filled - lengths.before} fed, -{lengths.filled - lengths.after} cut (dashed), "
-            assert fed + f"{lengths.after} left" in text
+            dropped = lengths.filled - lengths.after
+            gone = f"-{dropped} cut (dashed)" if dropped else "nothing cut"
+            assert f"+{lengths.filled - lengths.before} fed, {gone}, {lengths.after} left" in text
 
 
 def test_the_text_grows_by_the_rounds_tokens_and_is_escaped(made):

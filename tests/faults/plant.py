@@ -30,6 +30,7 @@ TESTS = (
     "tests/exact/test_rule.py",
     "tests/method",
     "tests/speed/test_work.py",
+    "tests/speed/test_sim.py",
     "tests/exact/test_loop.py",
     "tests/models",
     "tests/exact/test_properties.py",

@@ -361,6 +361,40 @@ def test_a_draft_has_no_fields_that_nobody_reads():
         sl.Draft(torch.tensor([1]), None, parents=torch.tensor([0]))
 
 
+@pytest.mark.parametrize(
+    "draft",
+    [sl.Draft([1, 2], None), torch.tensor([1, 2]), None, sl.Draft(torch.tensor([[1, 2]]), None), ([1], None)],
+)
+def test_what_is_no_draft_is_named_in_one_line(draft):
+    class Half(Repeats):
+        def propose(self, k):
+            return draft
+
+    target, _ = random_tables()
+    with pytest.raises(ValueError, match=r"must give a Draft\(tokens, q\) with tokens of shape \(k,\), got") as error:
+        sl.speculative(target, Half(), PROMPT, 9)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("answer", [torch.ones(7) / 7, None, 2, (1, 2, 3)])
+def test_a_rule_that_gives_no_pair_is_named_in_one_line(answer):
+    target, draft = random_tables()
+    with pytest.raises(ValueError, match="the rule must return n and a distribution, got"):
+        sl.speculative(target, draft, PROMPT, 9, rule=lambda p, q, drafted, uniforms: answer)
+
+
+@pytest.mark.reported
+def test_what_is_no_plug_is_named_in_one_short_line():
+    """A whole pair in the target's place ended in pages of printout."""
+    pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), range(31))
+    with pytest.raises(ValueError, match="got a Pair: pass its .target") as error:
+        sl.speculative(pair, pair.draft, PROMPT, 5)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 150
+    with pytest.raises(ValueError, match="got a Pair: pass its .draft") as error:
+        sl.speculative(pair.target, pair, PROMPT, 5)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 180
+
+
 def test_options_are_spelled_out_and_keyword_only():
     """A reader sees them in the signature; a misspelt or misplaced one is an error that names the function."""
     for function in (sl.speculative, sl.speculative_rounds, sl.autoregressive):

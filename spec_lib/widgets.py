@@ -153,7 +153,7 @@ def _sentence(r) -> str:
 
 
 def _verified(pair, r) -> str:
-    """The table of one round: each draft token with p, q, uniform, verdict and overlap, and the token after them."""
+    """The table of one round: each draft token with p, q, uniform, result and overlap, and the token after them."""
     looks = {
         "accepted": plots.CSS["accepted"],
         "rejected": f"background:{plots.PALETTE['rejected']}44;text-decoration:line-through",
@@ -171,7 +171,7 @@ def _verified(pair, r) -> str:
     if r.token is not None:
         token = code(pair.decode([r.token]), plots.CSS[r.origin])
         rows.append((token, f"{float(r.p[r.accepted, r.token]):.3f}", "", "", "", r.origin, ""))
-    heads = ("token", "p", "q", "min(1, p/q)", "uniform", "verdict", "overlap")
+    heads = ("token", "p", "q", "min(1, p/q)", "uniform", "result", "overlap")
     return table(rows, [LEFT] * len(heads), heads, "border-collapse:collapse;margin:.4em 0")
 
 
@@ -181,7 +181,7 @@ def _overlap(pair, r) -> str:
     if r.origin == "resampled":
         p, q = r.p[n].double(), r.q[n].double()
         rest = 1 - float(r.overlap[n])
-        said = f"Where the draft was rejected: its position was resampled from the striped part ({rest:.2f} of p)."
+        said = f"Where a draft token was rejected: resampled from the residual, the striped part ({rest:.2f} of p)."
     elif r.origin in ("bonus", "plain"):
         p, q = r.p[n].double(), r.p[n].double()
         said = "The last token comes from p itself: nothing was drafted at its position, so all of p is solid."

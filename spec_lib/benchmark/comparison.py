@@ -69,7 +69,7 @@ def _warm_up(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, kept
 
 
 def _only_theirs(variant: str, error: Exception, kept: Variant) -> None:
-    """Note that a variant of transformers failed, which is a finding in others' code and not our end; raise ours."""
+    """Note that a variant of transformers failed, and go on; an error of our own variants is raised again."""
     if variant not in THEIRS:
         raise error
     kept.seconds, kept.note = [], f"not measurable here ({type(error).__name__})"

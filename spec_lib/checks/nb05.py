@@ -87,7 +87,7 @@ ACCEPTED_COUNT = Exercise.against(
         ),
         "the first rejected token is counted too": _each_row(lambda row: min(_first_rejection(row) + 1, len(row))),
         "the counts of all rows are added up; each row has its own": lambda mask: [sum(_each_row()(mask))],
-        "it is summed over all rows, without an end to each row's accepts: one count a row, up to its first False": (
+        "the mask is summed over all rows and past rejections: one count a row, up to its first False": (
             lambda mask: [int(mask.sum())] if mask.ndim == 2 else _each_row()(mask)
         ),
         "the product runs down the columns; the tokens of one draft lie along a row": _down_the_columns,

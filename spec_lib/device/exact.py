@@ -78,7 +78,7 @@ def exactness(device: torch.device, progress: Callable[[str], object] = lambda t
         progress(name)
         try:
             good, text = check()
-        except Exception as error:  # whatever a broken rule or a broken device does is a finding, not our end
+        except Exception as error:  # whatever a broken rule or device does is reported, and does not stop the check
             good, text = False, reason(error)
         yield Finding(good, f"{name}: {text}")
 

@@ -1,8 +1,7 @@
 """The loops: one token per forward pass, or a draft verified in one pass.
 
-Notebook 01 derives `autoregressive`, notebooks 04 to 06 the speculative round.  What may be plugged in, and all that
-these loops ask of it, is in `protocols`; what they refuse, in `arguments`.  Everything that shows or measures
-speculation consumes the `Round`s that `speculative_rounds` yields.
+Notebook 01 derives `autoregressive`, notebooks 04 to 06 the speculative round.  What may be plugged in is in
+`protocols`, what is refused in `arguments`; all that shows or measures speculation reads the `Round`s that are yielded.
 """
 
 from __future__ import annotations
@@ -188,25 +187,26 @@ class Writer:
         u = self.randomness.uniforms(len(self.x), self.size)
         n, distribution = self.rule(p, q, self.x, u, self.size)
         token = self.randomness.draw(distribution, self.size + n)  # (1,)
-        n, done = self._fetch(n, token, p, q, distribution)
-        if done.token is None:  # an accepted draft token ended the text: for both models it is the last one added
-            n, token = done.accepted - 1, self.x[done.accepted - 1 : done.accepted]
+        new, done = self._fetch(n, token, p, q, distribution)  # the round's new tokens, as ints
+        n = len(new) - 1
+        if done.token is None:  # an accepted draft token ended the text: then that is the last one, not the target's
+            token = self.x[n : n + 1]
 
         # 4. Roll back: of what was read, `size + n` tokens stay; `token` follows them and is still to be read.
         with self.trace.around_rollback(done, p, q, u):
             self.target.rollback(self.size + n)
-            self.session.accept(n, token, done.tokens)
+            self.session.accept(n, token, new)
 
         self.last, self.size, self.left = token, self.size + n + 1, self.left - n - 1
         self.number += 1
-        if self.eos and done.tokens[-1] in self.eos:
+        if new[-1] in self.eos:
             self.stop_reason, self.left = "eos", 0
         if self.rounds is not None:
             self.rounds.append(done)
         return done
 
-    def _fetch(self, n, token, p, q, distribution) -> tuple[int, Round]:
-        """One transfer brings all that the host needs: n as an int, and the round.  It waits here, and (with rule
+    def _fetch(self, n, token, p, q, distribution) -> tuple[list[int], Round]:
+        """One transfer brings all that the host needs: the new tokens, and the round.  It waits here, and (with rule
         "google", a model as drafter and no trace) nowhere else."""
         nan = torch.stack([p.sum(), q.sum(), distribution.sum()]).isnan().long()
         n = n.view(1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
@@ -215,6 +215,6 @@ class Writer:
         arguments.a_verdict(n, drafted, nan, self.target.vocab, self.number, self.size)
         stop = next((i for i, x in enumerate(drafted[:n]) if x in self.eos), None)
         if stop is not None:  # an accepted draft token ends the text: nothing follows it
-            return n, Round(torch.tensor(drafted), stop + 1, None, None, cut=True)
+            return drafted[: stop + 1], Round(torch.tensor(drafted), stop + 1, None, None, cut=True)
         origin = "plain" if k == 0 else "bonus" if n == k else "resampled"
-        return n, Round(torch.tensor(drafted, dtype=torch.int64), n, token, origin, self.cut)
+        return [*drafted[:n], token], Round(torch.tensor(drafted, dtype=torch.int64), n, token, origin, self.cut)

@@ -11,6 +11,8 @@ import torch
 from . import protocols
 from .records import CacheLengths, Round
 
+_NOTHING = contextlib.nullcontext()
+
 
 class Tracer:
     """The traced parts of one text's rounds.  parts: some of "distributions", "overlap", "caches"."""
@@ -23,9 +25,12 @@ class Tracer:
         self.session = session
         self.before = self._lengths()
 
-    @contextlib.contextmanager
-    def around_rollback(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor) -> Iterator[None]:
+    def around_rollback(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor):
         """A context for the rollback of a round: what can be seen only before it, and what only after it."""
+        return self._kept(done, p, q, uniforms) if self.parts else _NOTHING
+
+    @contextlib.contextmanager
+    def _kept(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor) -> Iterator[None]:
         filled = self._lengths()
         if "overlap" in self.parts:
             k, session = len(q), self.session

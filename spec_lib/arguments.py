@@ -144,7 +144,7 @@ def a_rule(rule: str | protocols.Rule) -> Callable:
 
     def asked(p, q, drafted, uniforms, position):
         answer = rule(p, q, drafted, uniforms, **({"position": position} if told else {}))
-        if not isinstance(answer, tuple) or len(answer) != 2:
+        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
             raise ValueError(f"the rule must return n and a distribution, got {described(answer)}")
         return answer
 

@@ -139,9 +139,10 @@ def _check_fed(model: CachedModel | TableModel, ids: torch.Tensor) -> None:
 
 def as_model(model: torch.nn.Module | protocols.Model, role: str = "target") -> protocols.Model:
     """A transformers model with a new cache; a `Model` renewed (`fresh()`) or emptied.  ValueError for others."""
-    if hasattr(model, "fresh"):
+    made = not isinstance(model, type)  # the class itself has all the names too
+    if made and hasattr(model, "fresh"):
         return model.fresh()
-    if hasattr(model, "feed") and hasattr(model, "rollback"):
+    if made and hasattr(model, "feed") and hasattr(model, "rollback"):
         model.rollback(0)
         return model
     if not (isinstance(model, torch.nn.Module) and hasattr(model, "config")):

@@ -119,9 +119,10 @@ class ModelSession:
 
 def as_drafter(draft: torch.nn.Module | protocols.Model | protocols.Drafter) -> protocols.Drafter:
     """A drafter as it is; a model as a `ModelDrafter`.  ValueError for anything else."""
-    if hasattr(draft, "start"):
+    made = not isinstance(draft, type)  # the class itself has all the names too
+    if made and hasattr(draft, "start"):
         return draft
-    if not (isinstance(draft, torch.nn.Module) or hasattr(draft, "feed")):
+    if not made or not (isinstance(draft, torch.nn.Module) or hasattr(draft, "feed")):
         hint = ": pass its .draft" if hasattr(draft, "draft") else ""
         raise ValueError(
             f"draft must be a transformers model, a model with feed and rollback, or a drafter with start, got "

@@ -27,5 +27,7 @@ def at_least_one(name: str, value) -> int:
 
 def described(thing) -> str:
     """What was given, in a few words of one line: an object's printout may fill pages."""
+    if isinstance(thing, type):
+        return f"the class {thing.__name__} (make one of it first)"
     text = reprlib.repr(thing)
     return f"a {type(thing).__name__}" if "\n" in text or "..." in text else text

@@ -376,7 +376,7 @@ def test_what_is_no_draft_is_named_in_one_line(draft):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("answer", [torch.ones(7) / 7, None, 2, (1, 2, 3)])
+@pytest.mark.parametrize("answer", [torch.ones(7) / 7, None, 2, (1, 2, 3), [1]])
 def test_a_rule_that_gives_no_pair_is_named_in_one_line(answer):
     target, draft = random_tables()
     with pytest.raises(ValueError, match="the rule must return n and a distribution, got"):
@@ -393,6 +393,10 @@ def test_what_is_no_plug_is_named_in_one_short_line():
     with pytest.raises(ValueError, match="got a Pair: pass its .draft") as error:
         sl.speculative(pair.target, pair, PROMPT, 5)
     assert "\n" not in str(error.value) and len(str(error.value)) < 180
+    target, draft = random_tables()
+    for t, d in ((sl.TableModel, draft), (target, Repeats), (target, sl.TableModel)):
+        with pytest.raises(ValueError, match=r"got the class \w+ \(make one of it first\)"):
+            sl.speculative(t, d, PROMPT, 5)
 
 
 def test_options_are_spelled_out_and_keyword_only():

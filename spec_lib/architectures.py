@@ -44,6 +44,8 @@ def _look_through(model: torch.nn.Module) -> Facts:
     name = next((n for n in ("cache", "past_key_values") if n in parameters), None)
     if name is None and "input_ids" not in parameters:
         raise ValueError(f"{type(model).__name__} wraps a model: pass the transformers model that is inside it.")
+    if _said_to_read_ahead(model):
+        check_causal(model)  # says so
     if name is None or getattr(model, "_is_stateful", False):
         raise ValueError(
             f"{type(model).__name__} takes no key-value cache (it keeps a recurrent state, or nothing of its past) "
@@ -96,14 +98,18 @@ def check_causal(model: torch.nn.Module, role: str = "the model") -> None:
     """
     if model in _CAUSAL:
         return
-    said = any(vars(m).get("is_decoder", True) is False for m in model.modules())
-    said = said or any(getattr(c, "is_causal", True) is False for c in (model.config, model.config.get_text_config()))
-    if said or _reads_ahead(model):
+    if _said_to_read_ahead(model) or _reads_ahead(model):
         raise ValueError(
             f"{role}, {type(model).__name__}, reads a text in both directions (or has an encoder that does) and cannot "
             "go on writing one; choose a causal language model, such as GPT-2."
         )
     _CAUSAL.add(model)
+
+
+def _said_to_read_ahead(model: torch.nn.Module) -> bool:
+    if any(vars(m).get("is_decoder", True) is False for m in model.modules()):
+        return True
+    return any(getattr(c, "is_causal", True) is False for c in (model.config, model.config.get_text_config()))
 
 
 def _reads_ahead(model: torch.nn.Module) -> bool:

@@ -33,7 +33,6 @@ def a_text(
     attention_mask,
 ) -> tuple[torch.Tensor, int, frozenset[int]]:
     """The prompt as (1, length) int64 on the target's device, the tokens to write, and the EOS ids."""
-    a_sampling("sampling", sampling)
     new = as_int(max_new_tokens)
     if new is None or new < 0:
         raise ValueError(f"max_new_tokens must be a whole number of at least 0, got {max_new_tokens!r}")
@@ -106,8 +105,9 @@ def _ends(eos_token_id, vocab: int) -> frozenset[int]:
     return frozenset(eos)
 
 
-def a_sampling(name: str, sampling: Sampling) -> Sampling:
-    """The sampling, if it is one."""
+def a_sampling(name: str, sampling: Sampling | None, default: Sampling | None = None) -> Sampling:
+    """The sampling, or where none was given the default; 0 or {} are none of these."""
+    sampling = (default or Sampling()) if sampling is None else sampling
     if not isinstance(sampling, Sampling):
         raise ValueError(f"{name} must be a spec_lib.Sampling, got {sampling!r}")
     return sampling
@@ -154,8 +154,8 @@ def a_rule(rule: str | protocols.Rule) -> Callable:
 def a_trace(trace: bool | Iterable[str]) -> frozenset[str]:
     """The parts to be traced, by their names in TRACES."""
     parts = TRACES if trace is True else () if trace is False or trace is None else trace
-    parts = [parts] if isinstance(parts, str) else parts
-    if not isinstance(parts, Iterable) or set(parts) - set(TRACES):
+    parts = [parts] if isinstance(parts, str) else list(parts) if isinstance(parts, Iterable) else None
+    if parts is None or any(part not in TRACES for part in parts):
         raise ValueError(f"trace must be True, False or some of {', '.join(TRACES)}, got {trace!r}")
     return frozenset(parts)
 
@@ -191,7 +191,7 @@ def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
 
 
 def a_verdict(
-    n: int, drafted: list[int], nan: list[int], vocab: int, number: int, size: int
+    n: int, token: int, drafted: list[int], nan: list[int], vocab: int, number: int, size: int
 ) -> None:  # all on the host
     """A round's outcome: real tokens, distributions without NaN (nan: flags for p, q and the next), 0 <= n <= k."""
     if any(not 0 <= x < vocab for x in drafted):
@@ -201,6 +201,8 @@ def a_verdict(
     if nan[2] or not 0 <= n <= len(drafted):
         gave = "a distribution with NaN" if nan[2] else f"n = {n} of {len(drafted)} drafted tokens"
         raise ValueError(f"the rule gave {gave} in round {number}: it must return 0 <= n <= k and a distribution")
+    if not 0 <= token < vocab:
+        raise ValueError(f"token {token} was drawn in round {number}: the target's tokens are 0 to {vocab - 1}")
 
 
 def not_a_number(model: str, number: int, position: int) -> ValueError:

@@ -34,7 +34,7 @@ def autoregressive(
     `speculative_rounds`, ValueErrors too, but no rollback is needed, and NaN logits are reported when the text is done.
     Without an EOS to look for, the tokens reach the host once, at the end.
     """
-    sampling, target = sampling or Sampling(), as_model(target)
+    sampling, target = arguments.a_sampling("sampling", sampling), as_model(target)
     ids, new, eos = arguments.a_text(target, ids, max_new_tokens, sampling, eos_token_id, attention_mask)
     randomness, size = as_randomness(generator, target.device), ids.shape[1]
     tokens, sums, unread = [ids[0, :0]], [], ids[0]
@@ -78,7 +78,7 @@ def speculative(
     writer = Writer(target, draft, ids, max_new_tokens, gamma, rule, sampling, draft_sampling, eos_token_id, generator,
                     trace, attention_mask)  # fmt: skip
     rounds = list(writer)
-    new = torch.tensor([t for r in rounds for t in r.tokens], dtype=torch.int64)
+    new = torch.tensor([t for r in rounds for t in r.tokens], dtype=torch.int64, device="cpu")
     return Generation(new, torch.cat([writer.ids, new[None].to(writer.ids.device)], 1), rounds, writer.stop_reason)
 
 
@@ -138,8 +138,8 @@ class Writer:
     def __init__(self, target, draft, ids, max_new_tokens, gamma=4, rule="google", sampling=None, draft_sampling=None,
                  eos_token_id=None, generator=None, trace=False, attention_mask=None):  # fmt: skip
         self.gamma, self.rule, parts = arguments.a_gamma(gamma), arguments.a_rule(rule), arguments.a_trace(trace)
-        self.sampling = sampling or Sampling()
-        self.draft_sampling = arguments.a_sampling("draft_sampling", draft_sampling or self.sampling)
+        self.sampling = arguments.a_sampling("sampling", sampling)
+        self.draft_sampling = arguments.a_sampling("draft_sampling", draft_sampling, self.sampling)
         self.target, self.drafter = as_model(target), as_drafter(draft)
         self.ids, self.left, self.eos = arguments.a_text(
             self.target, ids, max_new_tokens, self.sampling, eos_token_id, attention_mask
@@ -195,7 +195,7 @@ class Writer:
         # 4. Roll back: of what was read, `size + n` tokens stay; `token` follows them and is still to be read.
         with self.trace.around_rollback(done, p, q, u):
             self.target.rollback(self.size + n)
-            self.session.accept(n, token, new)
+            self.session.accept(n, token.clone(), list(new))
 
         self.last, self.size, self.left = token, self.size + n + 1, self.left - n - 1
         self.number += 1
@@ -211,10 +211,10 @@ class Writer:
         nan = torch.stack([p.sum(), q.sum(), distribution.sum()]).isnan().long()
         n = n.view(1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
         n, token, *rest = torch.cat([n, token, nan, self.given]).tolist()
-        nan, drafted, k = rest[:3], rest[3:], len(rest) - 3
-        arguments.a_verdict(n, drafted, nan, self.target.vocab, self.number, self.size)
+        nan, drafted, kept = rest[:3], rest[3:], torch.tensor(rest[3:], dtype=torch.int64, device="cpu")
+        arguments.a_verdict(n, token, drafted, nan, self.target.vocab, self.number, self.size)
         stop = next((i for i, x in enumerate(drafted[:n]) if x in self.eos), None)
         if stop is not None:  # an accepted draft token ends the text: nothing follows it
-            return drafted[: stop + 1], Round(torch.tensor(drafted), stop + 1, None, None, cut=True)
-        origin = "plain" if k == 0 else "bonus" if n == k else "resampled"
-        return [*drafted[:n], token], Round(torch.tensor(drafted, dtype=torch.int64), n, token, origin, self.cut)
+            return drafted[: stop + 1], Round(kept, stop + 1, None, None, cut=True)
+        origin = "plain" if not drafted else "bonus" if n == len(drafted) else "resampled"
+        return [*drafted[:n], token], Round(kept, n, token, origin, self.cut)

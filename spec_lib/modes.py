@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
+
 import torch
+
+_LOCK = threading.Lock()
+_PASSES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # module -> [blocks it is in now, its own flag]
 
 
 class evaluating:
     """`with evaluating(module):` inside, the module is in evaluation mode and no gradients are recorded.
 
-    Afterwards each submodule's own flag is restored.  With dropout on, two passes over the same text would give
-    different distributions.  One object may be entered again and again, also while it is still entered; the walk
-    through the module is done once, when it is made.
+    Afterwards each submodule's own flag is restored, by the last block that it is in: threads may share a module.  With
+    dropout on, two passes over the same text would give different distributions.  One object may be entered again and
+    again, also while it is still entered; the walk through the module is done once, when it is made.
     """
 
     def __init__(self, module: torch.nn.Module):
         self.parts = list(module.modules())
-        self.entered: list[tuple[list[torch.nn.Module], torch.no_grad]] = []
+        self.entered = threading.local()  # gradients are switched for each thread by itself
 
     def __enter__(self) -> None:
-        training, no_grad = [part for part in self.parts if part.training], torch.no_grad()
-        self.entered.append((training, no_grad))
-        for part in training:
-            part.training = False
+        with _LOCK:
+            held = [part for part in self.parts if part.training or part in _PASSES]
+            for part in held:
+                _PASSES.setdefault(part, [0, part.training])[0] += 1
+                part.training = False
+        no_grad = torch.no_grad()
+        self.entered.stack = [*getattr(self.entered, "stack", []), (held, no_grad)]
         no_grad.__enter__()
 
     def __exit__(self, *error) -> None:
-        training, no_grad = self.entered.pop()
+        *self.entered.stack, (held, no_grad) = self.entered.stack
         no_grad.__exit__(*error)
-        for part in training:
-            part.training = True
+        with _LOCK:
+            for part in held:
+                _PASSES[part][0] -= 1
+                if not _PASSES[part][0]:
+                    part.training = _PASSES.pop(part)[1]

@@ -690,16 +690,16 @@ TEXTS = (
     Text(
         "a plain round called a bonus",
         D,
-        '"plain" if k == 0 else "bonus" if n == k',
-        '"bonus" if n == k',
+        '"plain" if not drafted else "bonus" if n == len(drafted)',
+        '"bonus" if n == len(drafted)',
         ("own_draft",),
     ),
-    Text("draft's own sampling dropped", D, "draft_sampling or self.sampling", "self.sampling"),
+    Text("draft's own sampling dropped", D, "draft_sampling, self.sampling", "None, self.sampling"),
     Text(
         "sampling reaches the draft only where it is its own",
         D,
-        "draft_sampling or self.sampling",
-        "draft_sampling or Sampling()",
+        "draft_sampling, self.sampling",
+        "draft_sampling, Sampling()",
         ("own_draft",),
     ),
     Text(

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
+import threading
 
 import pytest
 import torch
@@ -280,6 +282,43 @@ def test_randomness_may_hand_its_rule_something_else_than_uniforms():
     assert g.rounds[0].uniforms[1] == 3  # kept as it was handed out
 
 
+def test_a_session_cannot_change_the_loops_own_list_or_token():
+    """What a session does with what it is told is its own affair: the text still stops at its end."""
+
+    class Rude(Repeats):
+        def accept(self, n, token, tokens):
+            super().accept(n, token, tokens)
+            token.zero_()
+            tokens.append(4)
+
+    target, _ = random_tables()
+    for eos in (None, 0):
+        options = {"generator": 3, "eos_token_id": eos}
+        texts = [sl.speculative(target, d(), PROMPT, 40, **options).tokens.tolist() for d in (Repeats, Rude)]
+        assert texts[0] == texts[1] and (eos is None or texts[1][-1] == 0)
+
+
+def test_a_token_that_the_target_does_not_have_is_never_written():
+    target, draft = random_tables()
+    with pytest.raises(ValueError, match=r"token \d+ was drawn in round 1: the target's tokens are 0 to 6"):
+        sl.speculative(target, draft, PROMPT, 1, rule=lambda p, q, x, u: (0, torch.eye(50)[37]), generator=0)
+
+
+@pytest.mark.parametrize("wrong", [0, False, {}, "greedy", 0.5])
+@pytest.mark.parametrize("name", ["sampling", "draft_sampling"])
+def test_what_is_no_sampling_is_refused_by_its_own_name(name, wrong):
+    """A 0 is not greedy, and must not mean temperature 1 either."""
+    target, draft = random_tables()
+    with pytest.raises(ValueError, match=f"^{name} must be a spec_lib.Sampling"):
+        sl.speculative(target, draft, PROMPT, 5, **{name: wrong})
+
+
+def test_parts_of_a_trace_may_come_from_a_generator():
+    target, draft = random_tables()
+    g = sl.speculative(target, draft, PROMPT, 9, trace=(x for x in ["caches"]))
+    assert all(r.target_cache is not None and r.p is None for r in g.rounds)
+
+
 # --- gamma, traces, drafts --------------------------------------------------------------------------------------------
 
 
@@ -506,6 +545,49 @@ def test_models_left_in_training_mode_write_one_text_however_they_are_wrapped(tr
     }
     assert len(rates) == 1 and not math.isnan(rates.pop())
     assert all(m.training for model in training_pair for m in model.modules())
+
+
+def test_threads_may_share_a_model_that_is_in_training_mode(training_pair):
+    """One thread's pass ends while another's goes on: the flags come back after the last, and no dropout gets in."""
+    model, greedy, interval = training_pair[0], sl.Sampling(temperature=0), sys.getswitchinterval()
+    right = sl.autoregressive(model, PROMPT, 20, sampling=greedy).tokens.tolist()
+    wrong: list[list[int]] = []
+
+    def write():
+        texts = [sl.speculative(model, model, PROMPT, 20, sampling=greedy).tokens.tolist() for _ in range(10)]
+        wrong.extend(text for text in texts if text != right)
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    sys.setswitchinterval(1e-4)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == [] and all(m.training for m in model.modules()) and torch.is_grad_enabled()
+
+
+def test_blocks_that_overlap_give_the_flags_back_after_the_last(training_pair):
+    """The same without chance: the first block ends inside the second."""
+    model = training_pair[0]
+    first, second = sl.evaluating(model), sl.evaluating(model)
+    entered, leave = threading.Event(), threading.Event()
+
+    def other():
+        with second:
+            entered.set()
+            leave.wait(20)
+
+    thread = threading.Thread(target=other)
+    with first:
+        thread.start()
+        assert entered.wait(20)
+    assert not any(m.training for m in model.modules()) and torch.is_grad_enabled()
+    leave.set()
+    thread.join()
+    assert all(m.training for m in model.modules())
 
 
 def test_each_modules_own_flag_comes_back(training_pair):

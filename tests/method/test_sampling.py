@@ -406,6 +406,14 @@ def test_a_bad_generator_is_refused(bad):
         Randomness(bad)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_draws_from_16_bit_distributions_are_as_fine_as_from_others(dtype):
+    """The sum stood still in 16 bit, and u rounded up to 1: tokens of probability 0 were drawn, others never."""
+    assert int(draw(torch.tensor([1.0, 0.0], dtype=dtype), torch.tensor(0.99999))) == 0
+    flat = torch.full((1000,), 1 / 1000, dtype=dtype)
+    assert {int(draw(flat, torch.tensor((i + 0.5) / 1000))) for i in range(1000)} == set(range(1000))
+
+
 def test_as_source_passes_a_scripted_source_through():
     class Script:
         def draw(self, p, position):

@@ -161,3 +161,12 @@ def test_a_pair_reads_on_the_same_device():
     """`pair.device` and `pair.encode` follow."""
     model = Elsewhere(tiny_gpt2(0), SimpleNamespace(execution_device="cpu"))
     assert sl.Pair(model, tiny_gpt2(1), range(31)).device == torch.device("cpu")
+
+
+def test_an_encoder_without_a_cache_is_refused_for_what_it_is():
+    """BERT for masked tokens keeps no cache because it reads both ways: that is the reason to name."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with pytest.raises(ValueError, match=READS_AHEAD):
+        sl.autoregressive(BertForMaskedLM(BertConfig(**sizes, intermediate_size=16)), [4, 5, 6], 3)

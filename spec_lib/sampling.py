@@ -82,7 +82,8 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     `torch.multinomial` would take several times as long, and on a GPU a NaN makes it fail for good.
     Notebook 01.
     """
-    p = p if p.dtype == torch.float64 else p.float()  # in 16 bit the sum would stand still, and u round up to 1
+    if p.dtype not in (torch.float32, torch.float64):
+        p = p.float()  # in 16 bit the sum would stop growing, and u round up to 1
     total = p.cumsum(-1)
     if p.is_cpu:  # it adds one after the other: where p is 0 the sum does not grow, so no token is found there
         return torch.searchsorted(total, u.to(p.dtype) * total[-1:], right=True).clamp_(max=p.shape[-1] - 1)

@@ -25,12 +25,7 @@ TRACES = ("distributions", "overlap", "caches")  # what a round can keep: `trace
 
 
 def a_text(
-    target: protocols.Model,
-    ids,
-    max_new_tokens,
-    sampling: Sampling,
-    eos_token_id,
-    attention_mask,
+    target: protocols.Model, ids, max_new_tokens, eos_token_id, attention_mask
 ) -> tuple[torch.Tensor, int, frozenset[int]]:
     """The prompt as (1, length) int64 on the target's device, the tokens to write, and the EOS ids."""
     new = as_int(max_new_tokens)
@@ -190,10 +185,8 @@ def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
     return draft
 
 
-def a_verdict(
-    n: int, token: int, drafted: list[int], nan: list[int], vocab: int, number: int, size: int
-) -> None:  # all on the host
-    """A round's outcome: real tokens, distributions without NaN (nan: flags for p, q and the next), 0 <= n <= k."""
+def a_verdict(n: int, token: int, drafted: list[int], nan: list[int], vocab: int, number: int, size: int) -> None:
+    """A round's outcome, on the host: real tokens, no NaN (nan: flags for p, q and the next), 0 <= n <= k."""
     if any(not 0 <= x < vocab for x in drafted):
         raise ValueError(f"the drafter gave {drafted} in round {number}: the target's tokens are 0 to {vocab - 1}")
     if nan[0] or nan[1]:

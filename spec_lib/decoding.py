@@ -35,7 +35,7 @@ def autoregressive(
     Without an EOS to look for, the tokens reach the host once, at the end.
     """
     sampling, target = arguments.a_sampling("sampling", sampling), as_model(target)
-    ids, new, eos = arguments.a_text(target, ids, max_new_tokens, sampling, eos_token_id, attention_mask)
+    ids, new, eos = arguments.a_text(target, ids, max_new_tokens, eos_token_id, attention_mask)
     randomness, size = as_randomness(generator, target.device), ids.shape[1]
     tokens, sums, unread = [ids[0, :0]], [], ids[0]
     with torch.no_grad():
@@ -141,9 +141,7 @@ class Writer:
         self.sampling = arguments.a_sampling("sampling", sampling)
         self.draft_sampling = arguments.a_sampling("draft_sampling", draft_sampling, self.sampling)
         self.target, self.drafter = as_model(target), as_drafter(draft)
-        self.ids, self.left, self.eos = arguments.a_text(
-            self.target, ids, max_new_tokens, self.sampling, eos_token_id, attention_mask
-        )
+        self.ids, self.left, self.eos = arguments.a_text(self.target, ids, max_new_tokens, eos_token_id, attention_mask)
         self.size, self.last = self.ids.shape[1], self.ids[0, -1:]
         arguments.can_work(self.target, self.drafter, self.size + self.left - 1)
         self.randomness, self.trace = as_randomness(generator, self.target.device), Tracer(parts, self.target)

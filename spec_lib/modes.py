@@ -25,7 +25,7 @@ class evaluating:
 
     def __enter__(self) -> None:
         with _LOCK:
-            held = [part for part in self.parts if part.training or part in _PASSES]
+            held = [part for part in self.parts if part.training or (_PASSES and part in _PASSES)]  # mostly none
             for part in held:
                 _PASSES.setdefault(part, [0, part.training])[0] += 1
                 part.training = False

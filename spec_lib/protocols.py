@@ -25,9 +25,9 @@ from .sampling import Sampling
 
 @dataclass
 class Draft:
-    """Proposed tokens (k,) int64, and the distributions q (k, vocab) from which each was really drawn.
+    """Proposed tokens (k,), and the distributions q (k, vocab) from which each was really drawn.
 
-    tokens: any integer dtype.  q: any floating dtype, narrower than p or as wide; None: the drafter was certain
+    tokens: of any integer dtype.  q: any floating dtype, narrower than p or as wide; None: the drafter was certain
     (one-hot).  k may be 0, and smaller than asked.  cut: it is smaller because the drafter's context ends, so that the
     round says little about the drafter.
     """

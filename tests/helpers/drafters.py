@@ -1,4 +1,4 @@
-"""Drafters and scored models that are not the library's, with what the protocols ask for and no more."""
+"""Drafters and models that are not the library's, with what the protocols ask for and no more."""
 
 import torch
 
@@ -42,7 +42,7 @@ class Eager:
 
 
 class Bare:
-    """A scored model with only what the protocol asks for."""
+    """A model with only what the protocol asks for."""
 
     def __init__(self, table):
         self.inner = TableModel(table)
@@ -58,7 +58,7 @@ class Bare:
 
 
 class Reused:
-    """A scored model without fresh(): one cache for all texts."""
+    """A model without fresh(): one cache for all texts."""
 
     def __init__(self, model):
         self.inside = CachedModel(model)

@@ -118,7 +118,7 @@ def test_two_caches_of_one_model_do_not_meet(model):
     torch.testing.assert_close(first, uncached(model, TEXT[:3]), atol=1e-5, rtol=0)
 
 
-def test_as_scored_starts_empty(model):
+def test_as_model_starts_empty(model):
     assert as_model(model).length == 0
     table = TableModel(torch.eye(4))
     table.feed(torch.tensor([1, 2]))

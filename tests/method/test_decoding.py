@@ -202,7 +202,7 @@ def test_a_sampling_of_ones_own_reaches_both_models(pair):
 def test_the_draft_length_of_one_call_does_not_stay(pair):
     """A draft length set for one call was ignored, or stayed for the next: it lived in the model's own settings.
 
-    Right: every full round drafts what its own call asked for, with a drafter and scored models that are used again.
+    Right: every full round drafts what its own call asked for, with a drafter and models that are used again.
     """
     target, drafter = CachedModel(pair[0]), ModelDrafter(CachedModel(pair[0]))
     before = [m.generation_config.to_dict() for m in pair]

@@ -414,7 +414,7 @@ def test_draws_from_16_bit_distributions_are_as_fine_as_from_others(dtype):
     assert {int(draw(flat, torch.tensor((i + 0.5) / 1000))) for i in range(1000)} == set(range(1000))
 
 
-def test_as_source_passes_a_scripted_source_through():
+def test_as_randomness_passes_a_script_through():
     class Script:
         def draw(self, p, position):
             return p.argmax().view(1)

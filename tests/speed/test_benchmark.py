@@ -85,7 +85,7 @@ def test_a_gpu_is_waited_for_before_and_after(clock, monkeypatch):
 
 
 def slow(model, clock, seconds):
-    """The scored model with a price: `seconds(n)` for a pass over n tokens."""
+    """The model with a price: `seconds(n)` for a pass over n tokens."""
 
     class Slow:
         vocab, device, max_length, length = model.config.vocab_size, model.device, 64, 0

@@ -22,6 +22,7 @@ from tools import ROOT, Stop
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch's own builds without CUDA
 NOTE, LOCK = "course-made-from.txt", "course-lock"  # both in .venv
+PATH = "course-folder.pth"  # beside its packages
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Of the variables that steer Python itself, children keep those that concern only how text and bytecode are written.
 # (Names with an underscore after PYTHON are of other programs.)
@@ -40,7 +41,7 @@ REASONS = {
         "a folder cannot be written; pip's message above names it"
     ),
     r"[Pp]roxy|SSL|CERTIFICATE|[Tt]imed? ?out|[Cc]onnection|[Rr]etries|name resol|HTTP error|from versions: none": (
-        "the index could not be reached or lacks a package (README: behind a proxy)"
+        "the index could not be reached or lacks a package (notebooks/RUNNING.md: behind a proxy)"
     ),
     r"No matching distribution": (
         "this version has no build for {system} with this Python: try another of 3.11 to 3.13, or open the notebooks "
@@ -92,12 +93,27 @@ def set_up(venv: Path = ROOT / ".venv", requirements: Path = ROOT / "requirement
         if not found_here and what_is_wrong(python):
             make_venv(venv)
         install(python, requirements)
+        # Notebooks then find the library from any working folder.
+        (packages(python) / PATH).write_text(course_line(), "utf-8")
         note.write_text(fingerprint(requirements) + mark, "utf-8")
     return python
 
 
 def finished(venv: Path, requirements: Path) -> bool:
-    return read_note(venv)[0] == fingerprint(requirements) and not what_is_wrong(venv_python(venv))
+    if read_note(venv)[0] != fingerprint(requirements) or what_is_wrong(venv_python(venv)):
+        return False
+    files = [f for pattern in ("lib/python*", "Lib") for f in venv.glob(f"{pattern}/site-packages/{PATH}")]
+    return any(file.read_text("utf-8", errors="replace") == course_line() for file in files)
+
+
+def course_line() -> str:
+    """For Python's list of folders: code in plain letters, since older Pythons read that file in many encodings."""
+    return f"import sys; sys.path.append({str(ROOT)!a})\n"
+
+
+def packages(python: Path) -> Path:
+    ask = [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    return Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def read_note(venv: Path) -> tuple[str, bool]:

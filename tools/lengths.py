@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
-
-from tools import stamp
 
 OPTIONAL = "## Going further (optional)"  # the core ends here; each part below has a heading of its own, ###
 TEXT, CODE, PREDICTION = 200, 100, 0.5  # words a minute of text and of code; minutes for a prediction
@@ -71,18 +68,37 @@ def total(core: Length, parts: dict[str, Length]) -> float:
     return core.minutes + sum(part.minutes for part in parts.values())
 
 
-def table(root: Path) -> str:
+def sentence(core: Length, parts: dict[str, Length]) -> str:
+    """What the header says about it."""
+    text = f"**Time, as counted**: the core {core.minutes:.0f} minutes"
+    text += f", {core.exercises} of them for its exercises" if core.exercises else ""
+    return f"{text}; with every optional part {total(core, parts):.0f}." if parts else f"{text}."
+
+
+def with_minutes(text: str, parts: dict[str, Length]) -> str:
+    """The text, with each optional part's minutes in its heading."""
+
+    def heading(found: re.Match) -> str:
+        part = parts.get(found[1].removeprefix("### "))
+        return f"{found[1]} · {max(1, round(part.minutes))} minutes" if part else found[0]
+
+    return HEADING.sub(heading, text).replace(" · 1 minutes", " · 1 minute")
+
+
+def table(books: dict[str, dict]) -> str:
     """One line for each notebook: minutes of the core (exercises in it) and of everything; words; code cells."""
     lines = ["notebook  core (exercises)  all   core: words  code cells   all: words  code cells"]
-    for file in stamp.notebooks(root):
-        core, parts = measure(stamp.read(file))
+    for name, book in books.items():
+        core, parts = measure(book)
         every = [core, *parts.values()]
         lines.append(
-            f"{file.name[:2]:9} {core.minutes:4.0f} {f'({core.exercises})':>11} {total(core, parts):6.0f} "
+            f"{name:9} {core.minutes:4.0f} {f'({core.exercises})':>11} {total(core, parts):6.0f} "
             f"{core.words:12} {core.cells:11} {sum(x.words for x in every):12} {sum(x.cells for x in every):11}"
         )
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    print(table(stamp.ROOT))
+    from tools import ROOT, stamp
+
+    print(table({file.name[:2]: stamp.read(file) for file in stamp.notebooks(ROOT)}))

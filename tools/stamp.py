@@ -1,4 +1,4 @@
-"""Badges, set-up cells and navigation in the notebooks, the README's table and its pictures: written from one place."""
+"""What one place says in many: badges, minutes, set-up cells, navigation, the README's table and its pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tools import ROOT, Stop
+from tools import ROOT, Stop, lengths
 
 COLAB = "https://colab.research.google.com"
 
@@ -16,16 +16,22 @@ SETUP = """\
 import os  # run this cell first: all others need what it makes
 import sys
 
-url = "{url}"
-nb = globals().get("__vsc_ipynb_file__", "")  # VS Code may run a notebook in another folder
-roots = map(os.path.abspath, ("speculative-sampling", ".", "..", "../..", nb + "/../..", sys.prefix + "/..", *sys.path))
-if "google.colab" in sys.modules and not os.path.isdir("speculative-sampling"):  # on Colab: fetch the course, once
-    os.system(f"git clone --depth 1 -q -b {branch} {{url}} speculative-sampling")
-sys.path[:0] = [p for p in roots if os.path.isdir(p + "/spec_lib")][:1] or sys.exit(f"Run this in a clone of {{url}}")
-import spec_lib as sl
+{fetch}sys.path[:0] = [os.path.abspath(folder) for folder in ("speculative-sampling", "..", ".")]  # it lies there
+import spec_lib as sl  # not found? Open this notebook in {place}
 
 pair = sl.load_pair()
 print(sl.setup_line(pair))"""
+FETCH = """\
+if "google.colab" in sys.modules and not os.path.isdir("speculative-sampling"):  # on Colab: fetch the course, once
+    os.system("git clone --depth 1 -q -b {branch} {url} speculative-sampling")
+"""
+UNNAMED = "OWNER/"  # of a copy that has no public address yet: no link leads anywhere
+
+
+def setup(url: str, branch: str) -> str:
+    """The set-up cell of a copy published at this address; "" for none, and then Colab cannot fetch it."""
+    fetch = FETCH.format(url=url, branch=branch) if url else ""
+    return SETUP.format(fetch=fetch, place=f"a clone of {url}" if url else "the folder of the course")
 
 
 def notebooks(root: Path) -> list[Path]:
@@ -57,7 +63,8 @@ def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
     files = notebooks(root)
     books = [read(file) for file in files]
     titles = [title(file, book) for file, book in zip(files, books, strict=True)]
-    setup = SETUP.format(url=f"https://github.com/{repository}", branch=branch)
+    named = not repository.startswith(UNNAMED)
+    first_cell = setup(f"https://github.com/{repository}" if named else "", branch)
 
     def in_colab(file: Path) -> str:
         return f"{COLAB}/github/{repository}/blob/{branch}/notebooks/{file.name}"
@@ -66,23 +73,31 @@ def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
         return f"[![Open in Colab]({COLAB}/assets/colab-badge.svg)]({in_colab(file)})"
 
     new_texts, rows, shown = {}, [], []
+    minutes = [lengths.measure(book) for book in books]
     for i, (file, book) in enumerate(zip(files, books, strict=True)):
         before = json.dumps(book)
-        fill(book["cells"][0], "badge", badge(file), file.name)
+        fill(book["cells"][0], "badge", badge(file) if named else "", file.name)
+        core, parts = minutes[i]
+        fill(book["cells"][0], "time", lengths.sentence(core, parts), file.name)
+        for cell in book["cells"]:
+            if cell["cell_type"] == "markdown":
+                put(cell, lengths.with_minutes("".join(cell["source"]), parts))
         last = [cell for cell in book["cells"] if cell["cell_type"] == "markdown"][-1]
         links = ["[Contents](../README.md)"]
         for word, j in (("Previous", i - 1), ("Next", i + 1)):
             if 0 <= j < len(files):
-                links.append(f"{word}: [{titles[j]}]({files[j].name}) ([in Colab]({in_colab(files[j])}))")
+                elsewhere = f" ([in Colab]({in_colab(files[j])}))" if named else ""
+                links.append(f"{word}: [{titles[j]}]({files[j].name}){elsewhere}")
         fill(last, "navigation", " | ".join(links), file.name)
         cells = [c for c in book["cells"] if c["cell_type"] == "code" and "setup" in c["metadata"].get("tags", [])]
         if len(cells) != 1:
             raise Stop(f'{file.name} needs exactly one code cell with the tag "setup".')
-        put(cells[0], setup)
+        put(cells[0], first_cell)
         if json.dumps(book) != before:  # written the way nbformat does it
             text = json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True, separators=(",", ": "))
             new_texts[file] = text + "\n"
-        rows.append(f"| [{titles[i]}](notebooks/{file.name}) | {badge(file)} |\n")
+        whole = lengths.total(core, parts)
+        rows.append(f"| [{titles[i]}](notebooks/{file.name}) | {core.minutes:.0f} | {whole:.0f} |\n")
         for path, alternative, png in pictures(file, book):
             shown.append(f"![{alternative}]({path})")
             if not (root / path).exists() or (root / path).read_bytes() != png:
@@ -90,11 +105,9 @@ def stamp(root: Path = ROOT, check: bool = False) -> list[str]:
 
     readme = root / "README.md"
     old = readme.read_text("utf-8")
-    table = "| Notebook | In the browser |\n|---|---|\n" + "".join(rows).rstrip()
-    if repository.startswith("OWNER/"):
-        table += "\n\n(The badges lead nowhere yet, since this copy names no public address:\n"
-        table += "`python3 course.py stamp OWNER/REPO` gives it one.)"
-    new = between(old, "badges", table, "README.md")
+    table = "| Notebook | Core, minutes | With all options |\n|---|---:|---:|\n" + "".join(rows).rstrip()
+    new = between(old, "notebooks", table, "README.md")
+    new = between(new, "button", badge(files[0]) if named else "", "README.md")
     new = between(new, "pictures", "\n\n".join(shown), "README.md")
     if new != old:
         new_texts[readme] = new
@@ -143,7 +156,8 @@ def between(text: str, name: str, new: str, where: str) -> str:
     opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
     if text.count(opening) != 1 or text.count(closing) != 1 or text.index(opening) > text.index(closing):
         raise Stop(f"{where} needs the markers {opening} and {closing}, once each, in its first or last text cell.")
-    return f"{text.split(opening)[0]}{opening}\n\n{new}\n\n{closing}{text.split(closing)[1]}"
+    middle = f"\n\n{new}\n\n" if new else "\n\n"
+    return f"{text.split(opening)[0]}{opening}{middle}{closing}{text.split(closing)[1]}"
 
 
 def fill(cell: dict, name: str, new: str, where: str) -> None:

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 import pip
 import pytest
 
-from tools import ROOT, Stop, commands, environment, installed, stamp
+from tools import ROOT, Stop, commands, environment, installed, lengths, stamp
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_stamping_again_changes_nothing(copy):
     assert texts(copy) == once
 
 
-@pytest.mark.parametrize("found", ["colab-badge.svg", "](../README.md)", "git clone"])
+@pytest.mark.parametrize("found", ["](../README.md)", "load_pair()", "**Time, as counted**"])
 def test_drift_in_a_notebook_is_named_and_mended(copy, found):
     stamp.stamp(copy)
     before = texts(copy)
@@ -69,7 +69,7 @@ def test_drift_in_a_notebook_is_named_and_mended(copy, found):
 def test_the_readmes_pictures_are_the_notebooks_own(copy):
     stamp.stamp(copy)
     images = sorted((copy / "notebooks" / "pictures").glob("*.png"))
-    assert len(images) >= 2 and all(i.read_bytes().startswith(b"\x89PNG") for i in images)
+    assert images and all(i.read_bytes().startswith(b"\x89PNG") for i in images)
     assert all(f"](notebooks/pictures/{image.name})" in (copy / "README.md").read_text("utf-8") for image in images)
     images[0].write_bytes(b"an older figure")
     assert stamp.stamp(copy, check=True) == [f"notebooks/pictures/{images[0].name}"]
@@ -90,7 +90,7 @@ def test_a_picture_that_was_never_drawn_is_refused(copy):
 
 def test_drift_in_the_readme_is_named(copy):
     readme = copy / "README.md"
-    readme.write_text(readme.read_text("utf-8").replace("colab-badge.svg", "old.svg"), "utf-8")
+    readme.write_text(readme.read_text("utf-8").replace("Core, minutes", "Minutes"), "utf-8")
     assert stamp.stamp(copy, check=True) == ["README.md"]
 
 
@@ -105,7 +105,7 @@ def test_another_repository_reaches_every_file_and_leaves_outputs_alone(copy):
     assert stamp.stamp(copy) == list(texts(copy))
     for name, text in texts(copy).items():
         assert "github/somebody/a-fork/blob/main/notebooks/" in text, name
-        assert name == "README.md" or "https://github.com/somebody/a-fork" in text, name
+        assert name == "README.md" or "git clone --depth 1 -q -b main https://github.com/somebody/a-fork" in text, name
     assert outputs() == before
 
 
@@ -119,7 +119,7 @@ def test_notebooks_are_written_as_nbformat_writes_them(copy):
         assert text == nbformat.writes(nbformat.reads(text, as_version=4)).rstrip("\n") + "\n", file.name
 
 
-@pytest.mark.parametrize("lost", ["<!-- badge -->", "<!-- /navigation -->", '"setup"', "# "])
+@pytest.mark.parametrize("lost", ["<!-- badge -->", "<!-- time -->", "<!-- /navigation -->", '"setup"', "# "])
 def test_a_notebook_without_its_places_is_named(copy, lost):
     file = stamp.notebooks(copy)[-1]
     file.write_text(file.read_text("utf-8").replace(lost, '"x"' if lost.startswith('"') else ""), "utf-8")
@@ -167,11 +167,31 @@ def test_only_a_path_replaces_the_tests_that_run(arguments, default, monkeypatch
     assert (ran[-1][len(ran[-1]) - len(arguments) - 2 :][:2] == ["tests", "notebooks"]) == default
 
 
-def test_badges_without_an_address_say_so(copy):
-    for name, said in (("OWNER/speculative-sampling", True), ("someone/course", False)):
+def test_without_an_address_no_link_leads_into_the_void(copy):
+    for name, links in (("OWNER/speculative-sampling", False), ("someone/course", True)):
         stamp.set_repository(copy, name)
         stamp.stamp(copy)
-        assert ("lead nowhere yet" in (copy / "README.md").read_text("utf-8")) == said
+        for file, text in texts(copy).items():
+            assert ("colab.research.google.com/github/" in text) == links, file
+            assert "github.com/OWNER" not in text and "github/OWNER" not in text, file
+
+
+def test_headers_and_parts_bear_the_minutes_that_were_counted(copy):
+    file = stamp.notebooks(copy)[0]
+    book = json.loads(file.read_text("utf-8"))
+    book["cells"][-1]["source"] = [
+        "## Going further (optional)\n",
+        "### A part \u00b7 0 minutes\n",
+        "word " * 600 + "\n",
+        *book["cells"][-1]["source"],
+    ]
+    file.write_text(json.dumps(book), "utf-8")
+    stamp.stamp(copy)
+    book = json.loads(file.read_text("utf-8"))
+    core, parts = lengths.measure(book)
+    assert f"the core {core.minutes:.0f} minutes" in "".join(book["cells"][0]["source"])
+    assert "### A part \u00b7 3 minutes\n" in book["cells"][-1]["source"] and round(parts["A part"].minutes) == 3
+    assert f"| {core.minutes:.0f} | {lengths.total(core, parts):.0f} |" in (copy / "README.md").read_text("utf-8")
 
 
 def test_help(capsys):
@@ -390,6 +410,11 @@ def pretend(tmp_path, monkeypatch):
         python.parent.mkdir(parents=True)
         python.write_text("sound")
 
+    def packages(python):
+        folder = python.parent.parent / "lib" / "python3" / "site-packages"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def wrong(python):
         told = python.read_text() if python.exists() else "holds nothing"
         return None if told == "sound" else told
@@ -397,6 +422,7 @@ def pretend(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "make_venv", make)
     monkeypatch.setattr(environment, "install", lambda *_: steps.append("install"))
     monkeypatch.setattr(environment, "what_is_wrong", wrong)
+    monkeypatch.setattr(environment, "packages", packages)
     return venv, requirements, steps
 
 
@@ -409,6 +435,19 @@ def test_set_up_once_and_again_when_the_versions_change(pretend):
     requirements.write_text("torch==2.0\n")
     environment.set_up(venv, requirements)
     assert steps == ["make", "install", "install"]
+
+
+def test_an_environment_whose_course_has_moved_is_told_where_it_is(pretend, monkeypatch, tmp_path):
+    venv, requirements, steps = pretend
+    environment.set_up(venv, requirements)
+    steps.clear()
+    monkeypatch.setattr(environment, "ROOT", tmp_path / "caf\u00e9 's")
+    environment.set_up(venv, requirements)
+    assert steps == ["install"] and environment.finished(venv, requirements)
+    line = (environment.packages(environment.venv_python(venv)) / environment.PATH).read_bytes().decode("ascii")
+    names: dict = {}
+    exec(line.replace("sys.path.append", "found = str"), names)  # what Python's start would add
+    assert names["found"] == str(environment.ROOT)
 
 
 @pytest.mark.parametrize("step", ["make_venv", "install"])
@@ -844,7 +883,7 @@ def test_pips_failure_gets_the_hint_that_helps(tmp_path, words, sentence, capsys
     with pytest.raises(Stop, match=re.escape(sentence)) as caught:
         environment.install(python, tmp_path / "requirements.txt")
     assert words in capsys.readouterr().err, "pip's own message is shown too"
-    assert ("README: behind a proxy" in str(caught.value)) == (sentence == "behind a proxy")
+    assert ("RUNNING.md: behind a proxy" in str(caught.value)) == (sentence == "behind a proxy")
     assert ("1.6 GB" in str(caught.value)) == (sentence == "the disk is full")
 
 
@@ -911,29 +950,51 @@ def test_the_set_up_cells_line_chooses_the_folder(monkeypatch):
 # ---------------------------------------------------------------- the set-up cell, wherever it is run
 
 
-@pytest.mark.parametrize("known_by", ["VS Code", "the course's own Python"])
-def test_the_library_is_found_from_a_folder_that_is_not_the_notebooks(tmp_path, known_by):
+def in_a_cell(cell: str, folder: Path, first: str = "") -> subprocess.CompletedProcess:
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-S", "-c", f"{first}\n{cell}\nprint(sl.__file__)"]  # -S: not the course's own folder
+    return subprocess.run(command, cwd=folder, env=bare, capture_output=True, text=True)
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A course of which only the library's name is there."""
     (tmp_path / "course" / "spec_lib").mkdir(parents=True)
-    (tmp_path / "home").mkdir()
+    (tmp_path / "course" / "notebooks").mkdir()
     library = tmp_path / "course" / "spec_lib" / "__init__.py"
     library.write_text("def load_pair(): ...\ndef setup_line(pair): return 'found'\n")
-    if known_by == "VS Code":
-        first = f"import sys; sys.prefix = '/'; __vsc_ipynb_file__ = {str(tmp_path / 'course/notebooks/00.ipynb')!r}"
-    else:
-        first = f"import sys; sys.prefix = {str(tmp_path / 'course/.venv')!r}"
-    cell = stamp.SETUP.format(url="https://github.com/a/b", branch="main")
-    command = [sys.executable, "-c", f"{first}\n{cell}\nprint(sl.__file__)"]
-    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path / "home", env=bare, capture_output=True, text=True)
-    assert (done.stdout.splitlines(), done.stderr) == (["found", str(library)], "")
+    return tmp_path / "course"
 
 
-def test_outside_a_clone_the_set_up_cell_says_so(tmp_path):
-    cell = stamp.SETUP.format(url="https://github.com/a/b", branch="main")
-    command = [sys.executable, "-c", f"import sys; sys.prefix = '/'\n{cell}"]
-    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "Run this in a clone of https://github.com/a/b\n")
+@pytest.mark.parametrize("place", ["course", "course/notebooks", ".", "elsewhere"])
+def test_the_library_is_found_from_the_folders_that_notebooks_run_in(tmp_path, course, monkeypatch, place):
+    (tmp_path / "elsewhere").mkdir()
+    first = ""
+    if place == ".":
+        course.rename(tmp_path / "speculative-sampling")  # as Colab's clone
+    if place == "elsewhere":  # what the course's environment does when its Python starts
+        monkeypatch.setattr(environment, "ROOT", course)
+        first = environment.course_line()
+    done = in_a_cell(stamp.setup("https://github.com/a/b", "main"), tmp_path / place, first)
+    assert done.stdout.splitlines()[:1] == ["found"] and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "url, said", [("https://github.com/a/b", "a clone of https://github.com/a/b"), ("", "the folder of the")]
+)
+def test_outside_the_course_the_line_that_fails_says_where_to_go(tmp_path, url, said):
+    cell = tmp_path / "cell.py"
+    cell.write_text(stamp.setup(url, "main"), "utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    command = [sys.executable, "-S", cell]
+    done = subprocess.run(command, cwd=tmp_path / "elsewhere", capture_output=True, text=True)
+    assert done.returncode == 1 and f"not found? Open this notebook in {said}" in done.stderr
+
+
+def test_the_set_up_cell_is_short_and_without_an_address_asks_nobody():
+    with_address, without = stamp.setup("https://github.com/a/b", "main"), stamp.setup("", "main")
+    assert len([line for line in with_address.splitlines() if line]) <= 8
+    assert "http" not in without and "git" not in without and "OWNER" not in without
 
 
 # ---------------------------------------------------------------- what the README says
@@ -950,14 +1011,14 @@ SHELLS = {  # in a POSIX shell, PowerShell and Windows' command prompt
 
 @pytest.mark.parametrize("ways", SHELLS.values(), ids=SHELLS)
 def test_windows_finds_its_own_way_of_writing_it(ways):
-    page = (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "notebooks" / "RUNNING.md").read_text("utf-8")
     assert [way for way in ways if way not in page] == []
 
 
-def test_every_variable_of_the_hub_that_the_readme_names_is_one():
+def test_every_variable_of_the_hub_that_the_pages_name_is_one():
     from huggingface_hub import constants
 
-    named = set(re.findall(r"\bHF_[A-Z_]+\b", (ROOT / "README.md").read_text("utf-8"))) - {"HF_TOKEN"}
+    named = set(re.findall(r"\bHF_[A-Z_]+\b", (ROOT / "notebooks" / "RUNNING.md").read_text("utf-8"))) - {"HF_TOKEN"}
     assert "HF_HUB_DISABLE_XET" in named, "the way out of a download that stands still"
     assert [name for name in named if not hasattr(constants, name)] == []
 

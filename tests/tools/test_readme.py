@@ -1,13 +1,26 @@
-"""What the README shows works as it stands there."""
+"""What the README and the library's page show works, and is, as it stands there."""
 
 import re
+from statistics import median
 
+from spec_lib import benchmark
 from tests.helpers.paths import ROOT
 
 
 def test_the_drafter_of_ones_own_writes_its_text(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "spec_lib" / "README.md").read_text("utf-8"), re.S)
     names: dict = {}
     exec(code, names)
     assert len(names["g"].tokens) == 60 and sum(r.accepted for r in names["g"].rounds) > 0
     assert names["pair"].decode(names["g"].tokens) in capsys.readouterr().out
+
+
+def test_the_speed_that_the_readme_promises_is_the_recordings():
+    page = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    (promised,) = re.findall(r"100 tokens are written (\d\.\d) times as fast", page)
+    (recording,) = benchmark.recordings()
+    measured, variants = recording.comparison, recording.comparison.variants
+    assert (measured.setting.new, measured.setting.gamma, measured.setting.temperature) == (100, 4, 1.0)
+    assert recording.machine in page
+    plain, fast = (median(variants[name].seconds) for name in ("target alone", "speculative, google"))
+    assert f"{plain / fast:.1f}" == promised

@@ -94,7 +94,8 @@ def set_up(venv: Path = ROOT / ".venv", requirements: Path = ROOT / "requirement
             make_venv(venv)
         install(python, requirements)
         # Notebooks then find the library from any working folder.
-        (packages(python) / PATH).write_text(course_line(), "utf-8")
+        for folder in packages(venv):
+            (folder / PATH).write_text(course_line(), "utf-8")
         note.write_text(fingerprint(requirements) + mark, "utf-8")
     return python
 
@@ -102,18 +103,20 @@ def set_up(venv: Path = ROOT / ".venv", requirements: Path = ROOT / "requirement
 def finished(venv: Path, requirements: Path) -> bool:
     if read_note(venv)[0] != fingerprint(requirements) or what_is_wrong(venv_python(venv)):
         return False
-    files = [f for pattern in ("lib/python*", "Lib") for f in venv.glob(f"{pattern}/site-packages/{PATH}")]
-    return any(file.read_text("utf-8", errors="replace") == course_line() for file in files)
+    return all(
+        (folder / PATH).exists() and (folder / PATH).read_text("utf-8", errors="replace") == course_line()
+        for folder in packages(venv)
+    )
+
+
+def packages(venv: Path) -> list[Path]:
+    """The folder of the environment's packages (on Windows the second); none where it holds no whole Python."""
+    return [folder for pattern in ("lib/python*", "Lib") for folder in venv.glob(f"{pattern}/site-packages")]
 
 
 def course_line() -> str:
     """For Python's list of folders: code in plain letters, since older Pythons read that file in many encodings."""
     return f"import sys; sys.path.append({str(ROOT)!a})\n"
-
-
-def packages(python: Path) -> Path:
-    ask = [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    return Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
 
 
 def read_note(venv: Path) -> tuple[str, bool]:

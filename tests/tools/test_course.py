@@ -409,11 +409,7 @@ def pretend(tmp_path, monkeypatch):
         python = environment.venv_python(folder)
         python.parent.mkdir(parents=True)
         python.write_text("sound")
-
-    def packages(python):
-        folder = python.parent.parent / "lib" / "python3" / "site-packages"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        (folder / "lib" / "python3" / "site-packages").mkdir(parents=True)
 
     def wrong(python):
         told = python.read_text() if python.exists() else "holds nothing"
@@ -422,7 +418,6 @@ def pretend(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "make_venv", make)
     monkeypatch.setattr(environment, "install", lambda *_: steps.append("install"))
     monkeypatch.setattr(environment, "what_is_wrong", wrong)
-    monkeypatch.setattr(environment, "packages", packages)
     return venv, requirements, steps
 
 
@@ -444,7 +439,7 @@ def test_an_environment_whose_course_has_moved_is_told_where_it_is(pretend, monk
     monkeypatch.setattr(environment, "ROOT", tmp_path / "caf\u00e9 's")
     environment.set_up(venv, requirements)
     assert steps == ["install"] and environment.finished(venv, requirements)
-    line = (environment.packages(environment.venv_python(venv)) / environment.PATH).read_bytes().decode("ascii")
+    line = (venv / "lib" / "python3" / "site-packages" / environment.PATH).read_bytes().decode("ascii")
     names: dict = {}
     exec(line.replace("sys.path.append", "found = str"), names)  # what Python's start would add
     assert names["found"] == str(environment.ROOT)

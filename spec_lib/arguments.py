@@ -7,6 +7,7 @@ algorithm need not open this file.
 from __future__ import annotations
 
 import inspect
+import math
 import reprlib
 from collections.abc import Callable, Iterable
 
@@ -129,11 +130,12 @@ def a_gamma(gamma: int | Callable[[list[Round]], int]) -> Callable[[list[Round]]
 
 def a_rule(rule: str | protocols.Rule) -> Callable:
     """The rule as a function of (p, q, drafted, uniforms, position)."""
-    if not callable(rule) and not (isinstance(rule, str) and rule in RULES):
-        raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {rule!r}')
+    if isinstance(rule, type) or not (callable(rule) or (isinstance(rule, str) and rule in RULES)):
+        raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {described(rule)}')
     rule = rule if callable(rule) else RULES[rule]
     try:
-        told = "position" in inspect.signature(rule).parameters
+        asks = rule.forward if isinstance(rule, torch.nn.Module) else rule
+        told = "position" in inspect.signature(asks).parameters
     except (TypeError, ValueError):  # some functions written in C have none
         told = False
 
@@ -185,14 +187,24 @@ def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
     return draft
 
 
-def a_verdict(n: int, token: int, drafted: list[int], nan: list[int], vocab: int, number: int, size: int) -> None:
-    """A round's outcome, on the host: real tokens, no NaN (nan: flags for p, q and the next), 0 <= n <= k."""
+def a_verdict(n: int, token: int, drafted: list, sums: list, q: torch.Tensor, vocab: int, number: int, size: int):
+    """A round's outcome, on the host: real tokens, 0 <= n <= k, and distributions.
+
+    sums: of all p (k + 1), of all q (k) and of the rule's distribution; then q of each drafted token (k).
+    """
+    k, (of_p, of_q, of_next, *chances) = len(drafted), sums
     if any(not 0 <= x < vocab for x in drafted):
         raise ValueError(f"the drafter gave {drafted} in round {number}: the target's tokens are 0 to {vocab - 1}")
-    if nan[0] or nan[1]:
-        raise not_a_number("draft" if nan[1] else "target", number, size)
-    if nan[2] or not 0 <= n <= len(drafted):
-        gave = "a distribution with NaN" if nan[2] else f"n = {n} of {len(drafted)} drafted tokens"
+    if math.isnan(of_p) or math.isnan(of_q):
+        raise not_a_number("target" if math.isnan(of_p) else "draft", number, size)
+    if abs(of_q - k) > 0.02 * k or any(not x > 0 for x in chances):  # 16 bit round by less
+        rows = q.sum(1).tolist()
+        i = max(range(k), key=lambda i: (abs(rows[i] - 1) > 0.01, not chances[i] > 0))
+        why = f"sums to {rows[i]:.3g}" if abs(rows[i] - 1) > 0.01 else f"is 0 at the drafted token {drafted[i]}"
+        raise ValueError(f"the drafter's q[{i}] {why} in round {number}: q must be what the tokens were drawn from")
+    if not abs(of_next - 1) <= 0.02 or not 0 <= n <= k:
+        total = f"a distribution that sums to {of_next:.3g}".replace("that sums to nan", "with NaN")
+        gave = f"n = {n} of {k} drafted tokens" if not 0 <= n <= k else total
         raise ValueError(f"the rule gave {gave} in round {number}: it must return 0 <= n <= k and a distribution")
     if not 0 <= token < vocab:
         raise ValueError(f"token {token} was drawn in round {number}: the target's tokens are 0 to {vocab - 1}")

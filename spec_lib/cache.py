@@ -53,14 +53,22 @@ class CachedModel:
             with self.evaluating:
                 logits = self.model(input_ids=ids[None], use_cache=True, **extra).logits[0]
         except BaseException:  # Ctrl-C too: some layers may hold the new tokens already, and others not
-            for layer in self.cache.layers:
-                surplus = layer.get_seq_length() - self.length if hasattr(layer, "keys") else 0
-                if surplus > 0:
-                    layer.crop(-surplus)
+            self._forget_unread()
             raise
         self.length += len(ids)
         self.fed += len(ids)
         return logits if keep is None else logits[-keep:]
+
+    def _forget_unread(self) -> None:
+        """Put the layers back as they were before a pass that failed; empty a cache that cannot roll back."""
+        try:
+            for layer in self.cache.layers:
+                surplus = layer.get_seq_length() - self.length if hasattr(layer, "keys") else 0
+                if surplus > 0:
+                    layer.crop(-surplus)
+        except RuntimeError:
+            fresh = self.fresh()
+            self.cache, self.length = fresh.cache, 0  # the loops then say that another text was read
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""

@@ -38,8 +38,10 @@ class Tracer:
             beyond = p.new_full((1,), math.nan) if ahead is None else torch.minimum(p[k], ahead).sum().view(1)
             done.overlap = torch.cat([torch.minimum(p[:k], q).sum(-1), beyond]).cpu()
         if "distributions" in self.parts:
-            done.uniforms = uniforms.cpu() if isinstance(uniforms, torch.Tensor) else uniforms
-            done.p, done.q = p.cpu(), q.cpu()
+            # Copies also where all is on the CPU: a drafter or a source of randomness may refill its own buffer.
+            done.p, done.q, done.uniforms = (
+                t.to("cpu", copy=True) if isinstance(t, torch.Tensor) else t for t in (p, q, uniforms)
+            )
         yield
         held = zip(self.before, filled, self._lengths(), strict=True)
         done.target_cache, done.draft_cache = (None if n[0] is None else CacheLengths(*n) for n in held)

@@ -550,7 +550,7 @@ SEAMS = (
 # Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
 # architectures.py and sampling.py as they stand: here, and nowhere else, are snippets of them.
 DRAW = "token = self.randomness.draw(distribution, self.size + n)"
-FETCH = "n, token, *rest = torch.cat([n, token, nan, self.given]).tolist()"
+FETCH = "k, values = len(self.x), torch.cat([n, token, self.given, sums, chances]).tolist()"
 BLOCK = "generator=self.generator, device=where"
 SAME_BLOCK = (
     "generator=torch.Generator().manual_seed(self.generator.initial_seed()) if self.generator else None, device=where"
@@ -716,7 +716,7 @@ TEXTS = (
         "one transfer more a round",
         D,
         FETCH,
-        "n, token, *rest = [int(n), *torch.cat([token, nan, self.given]).tolist()]",
+        "k, values = len(self.x), [int(n), *torch.cat([token, self.given, sums, chances]).tolist()]",
     ),
     Text(
         "the token drawn with a uniform that verified",

@@ -322,6 +322,113 @@ def test_parts_of_a_trace_may_come_from_a_generator():
 # --- gamma, traces, drafts --------------------------------------------------------------------------------------------
 
 
+class Refilling:
+    """Drafts like the model in it, and hands out the same buffer of distributions in every round."""
+
+    def __init__(self, model: sl.TableModel, spoil=lambda q, tokens: q):
+        self.inner, self.spoil, self.buffer, self.given = sl.ModelDrafter(model), spoil, {}, []
+
+    def start(self, ids, sampling, randomness, target):
+        self.session = self.inner.start(ids, sampling, randomness, target)
+        self.accept = self.session.accept
+        return self
+
+    def propose(self, k: int) -> sl.Draft:
+        draft = self.session.propose(k)
+        if draft.q is None:
+            return draft
+        held = self.buffer.setdefault(len(draft.q), torch.empty_like(draft.q))
+        held.copy_(self.spoil(draft.q, draft.tokens))
+        self.given.append(held.clone())
+        return sl.Draft(draft.tokens, held)
+
+
+def test_a_trace_keeps_what_a_drafter_writes_over():
+    target, model = random_tables()
+    drafter = Refilling(model)
+    rounds = sl.speculative(target, drafter, PROMPT, 30, gamma=2, generator=5, trace=True).rounds
+    drafted = [r for r in rounds if len(r.drafted)]
+    assert len(drafted) == len(drafter.given) > 3
+    assert all(torch.equal(r.q, q) for r, q in zip(drafted, drafter.given, strict=True))
+
+
+def never_drafted(q: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    q = q.scatter(1, tokens[:, None], 0)
+    return q / q.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "spoil, said",
+    [
+        (lambda q, tokens: q * 1.1, "q[0] sums to 1.1"),
+        (lambda q, tokens: q * 0, "q[0] sums to 0"),
+        (lambda q, tokens: q.log(), "q[0] sums to -"),
+        (lambda q, tokens: q / 0, "q[0] sums to inf"),
+        (never_drafted, "q[0] is 0 at the drafted token"),
+        (lambda q, tokens: q * math.nan, "the draft model gave NaN logits in round 1"),
+    ],
+)
+@pytest.mark.parametrize("rule", ["google", "deepmind"])
+def test_a_q_that_cannot_be_what_was_drawn_from_is_named(spoil, said, rule):
+    target, model = random_tables()
+    with pytest.raises(ValueError) as error:
+        sl.speculative(target, Refilling(model, spoil), PROMPT, 9, gamma=2, generator=5, rule=rule)
+    assert said in str(error.value) and "round 1" in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_q_rounded_to_16_bit_passes(dtype):
+    g = torch.Generator().manual_seed(1)
+    wide = torch.rand(2000, 2000, generator=g)
+    target = sl.TableModel(wide / wide.sum(1, keepdim=True))
+
+    class Rounded(Refilling):
+        def propose(self, k):
+            draft = self.session.propose(k)
+            return sl.Draft(draft.tokens, None if draft.q is None else draft.q.to(dtype))
+
+    assert len(sl.speculative(target, Rounded(target), PROMPT, 20, generator=5).tokens) == 20
+
+
+def test_a_rules_distribution_that_does_not_sum_to_1_is_named():
+    def unscaled(p, q, drafted, uniforms):
+        return 0, p[0] * 3
+
+    with pytest.raises(ValueError, match=r"the rule gave a distribution that sums to 3 in round 1"):
+        sl.speculative(*random_tables(), PROMPT, 9, rule=unscaled)
+
+
+def test_a_rule_that_is_a_module_is_told_its_position_and_a_class_is_none():
+    class Rule(torch.nn.Module):
+        def forward(self, p, q, drafted, uniforms, position):
+            seen.append(position)
+            return sl.verify_google(p, q, drafted, uniforms)
+
+    seen: list[int] = []
+    rounds = sl.speculative(*random_tables(), PROMPT, 9, rule=Rule(), generator=1).rounds
+    assert seen[0] == 3 and len(seen) == len(rounds) and seen == sorted(set(seen))
+    with pytest.raises(ValueError, match="the class Rule .make one of it first"):
+        sl.speculative(*random_tables(), PROMPT, 9, rule=Rule)
+
+
+def test_two_texts_on_one_draft_model_without_fresh_are_told_apart():
+    target, draft = random_tables()
+
+    class Reused:
+        length = property(lambda self: draft.length)
+        vocab, device, max_length = draft.vocab, draft.device, None
+        feed, rollback = draft.feed, draft.rollback
+
+    shared = Reused()
+    long, short = torch.arange(6)[None], PROMPT
+    first = sl.speculative_rounds(target, shared, short, 20, generator=1)
+    next(first)
+    second = sl.speculative_rounds(target, shared, long, 20, generator=2)
+    next(second)
+    with pytest.raises(ValueError, match="another text was read with it between two rounds; give it a fresh"):
+        list(first)
+
+
 def test_gamma_may_be_a_function_of_the_rounds_so_far():
     target, draft = random_tables()
     seen = []

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from spec_lib import Pair, Sampling, autoregressive, speculative, speculative_rounds
+from spec_lib import CachedModel, Pair, Sampling, autoregressive, speculative, speculative_rounds
 from tests.helpers.loops import CALLS, GREEDY, one_sentence
 from tests.helpers.models import blurred, counted, is_greedy, known, plain_greedy, prompt, seeded, tiny_gpt2, tiny_of
 from tests.helpers.tokenizers import Words
@@ -24,6 +24,24 @@ def test_a_sliding_window_cannot_be_rolled_back():
             one_sentence(error, "Mistral", "sliding window of 8", "cache")
     # One token a pass needs no rollback: right, far beyond the window.
     assert autoregressive(mistral, ids, 20, sampling=GREEDY).tokens.tolist() == plain_greedy(mistral, ids, 20)
+
+
+def test_a_pass_interrupted_beyond_the_window_empties_the_cache_and_raises_its_own_error():
+    """Layers with a window cannot be cut back: the clean-up hid Ctrl-C behind its own error, and left them wrong."""
+    mistral, ids = tiny_of("mistral"), 4 + prompt(15, 90)[0]
+    cached = CachedModel(mistral)
+    cached.feed(ids[:12])
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    hook = mistral.model.layers[-1].register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cached.feed(ids[12:14])
+    hook.remove()
+    assert cached.length == 0
+    with torch.no_grad():
+        torch.testing.assert_close(cached.feed(ids)[-1], mistral(input_ids=ids[None], use_cache=False).logits[0, -1])
 
 
 def test_a_text_that_stays_inside_the_window_is_no_reason_to_refuse():

@@ -776,6 +776,27 @@ TEXTS = (
         'r.overlap[: r.accepted + (r.origin == "resampled")]',
         "r.overlap",
     ),
+    # --- what plugs are told and may do
+    Text("gamma's function sees no rounds", D, "self.gamma(self.rounds or [])", "self.gamma([])"),
+    Text("the rule is told the position before", D, "self.x, u, self.size)", "self.x, u, self.size - 1)"),
+    Text(
+        "uniforms for the position before",
+        D,
+        "uniforms(len(self.x), self.size)",
+        "uniforms(len(self.x), self.size - 1)",
+    ),
+    Text(
+        "the token drawn for the first drafted position",
+        D,
+        DRAW,
+        "token = self.randomness.draw(distribution, self.size)",
+    ),
+    Text("the draft's tokens drawn for one position", G, "len(self.text) + i)", "len(self.text))"),
+    Text("a trace holds the drafter's own buffer", "tracing", 't.to("cpu", copy=True)', 't.to("cpu")'),
+    Text("every part is traced", "tracing", 'if "distributions" in self.parts:', "if self.parts:"),
+    Text("a q that is no distribution goes unnoticed", "arguments", "if abs(of_q - k) > 0.02 * k or", "if"),
+    Text("a drafted token of no chance goes unnoticed", "arguments", " or any(not x > 0 for x in chances):", ":"),
+    Text("a rule's nonsense goes unnoticed", "arguments", "if not abs(of_next - 1) <= 0.02 or not", "if not"),
     # --- the draft
     Text(
         "draft ignores its sampling",

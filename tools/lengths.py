@@ -32,6 +32,10 @@ class Length:
         self.predictions += text.count("**Predict")
         text = ASIDE.sub(" ", text)
         text = re.sub(r"(?s)<!-- (badge|time|navigation) -->.*?<!-- /\1 -->", " ", text)
+        text = re.sub(
+            r"(?s)\$\$.+?\$\$", " formula " * 5, text
+        )  # read as slowly as five words, and one in a line as one
+        text = re.sub(r"\$[^$\n]+\$", " formula ", text)
         text = re.sub(r"<[^>]+>|\]\([^)]*\)", " ", text)  # tags, and where links lead
         self.words += len(re.findall(r"\w[\w'’.-]*", text))
 

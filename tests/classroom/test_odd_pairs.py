@@ -184,7 +184,7 @@ def test_03_stays_exact_where_both_are_certain(p, q):
     pair, ids = SimpleNamespace(target=p, draft=q), torch.tensor([[0]])
     space = {"torch": torch, "sl": sl, "pair": pair, "ids": ids}
     define("03", "acceptance envelope output_distribution total_variation", space)
-    space["next_token_distributions"] = lambda row, *_: torch.tensor([row], dtype=torch.float64)
+    space["next_token_distributions"] = lambda row, *_, **__: torch.tensor([row], dtype=torch.float64)
     said = run("03", "settings = {", space)
     agreed = "1.00" if p == q else "0.00"
     assert said.count(f"{agreed}   0.000") == 4 and "nan" not in said

@@ -10,7 +10,7 @@ from .engine import Case, Exercise
 from .nb00 import check_acceptance_rate, check_tokens_per_pass
 from .nb01 import check_positions, check_temperature, check_top_p
 from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
-from .nb03 import check_distribution_of_mismatch, check_overlap, check_residual
+from .nb03 import check_distribution_of_mismatch, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
 from .nb05 import check_accepted_count, check_in_chens_letters, check_lenient_acceptance
 from .nb06 import check_fed_in_round, check_pending_for_draft, check_trims
@@ -43,7 +43,6 @@ __all__ = [
     "check_distribution_of_mismatch",
     "check_lenient_acceptance",
     "check_median_and_spread",
-    "check_overlap",
     "check_pending_for_draft",
     "check_positions",
     "check_residual",

@@ -1,4 +1,4 @@
-"""The exercises of notebook 03: the overlap, the residual distribution, and a draft token from another distribution."""
+"""The exercises of notebook 03: the residual distribution, and a draft token from another distribution."""
 
 from __future__ import annotations
 
@@ -8,60 +8,12 @@ from collections.abc import Callable
 import torch
 
 from .engine import Case, Exercise, worked_out
-from .reference import distribution, lacks, pairs, residual, scaled
+from .reference import distribution, lacks, residual, scaled
 
 Tensors = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def _accepted(p: torch.Tensor, q: torch.Tensor) -> float:
-    """Draft token by draft token, as the rule does it."""
-    return sum(b * min(1.0, a / b) for a, b in pairs(p, q) if b > 0)
-
-
-def _ratios(p: torch.Tensor, q: torch.Tensor) -> list[float]:
-    return [min(1.0, a / b) if b else (math.nan if a == 0 else 1.0) for a, b in pairs(p, q)]
-
-
 _P, _Q = distribution(0.5, 0.3, 0.2), distribution(0.2, 0.5, 0.3)
-
-OVERLAP = Exercise(
-    cases=(
-        Case("p = .5 .3 .2, q = .2 .5 .3", (_P, _Q), _accepted(_P, _Q)),
-        Case("p = q = .5 .3 .2", (_P, _P.clone()), 1.0),
-        Case("p = .5 .5 0 and q = 0 .5 .5", (distribution(0.5, 0.5, 0), distribution(0, 0.5, 0.5)), 0.5),
-        Case(
-            "a token to which both give 0: p = .6 .4 0, q = .1 .9 0",
-            (distribution(0.6, 0.4, 0), distribution(0.1, 0.9, 0)),
-            0.5,
-        ),
-        Case("no token in common", (distribution(1, 0), distribution(0, 1)), 0.0),
-    ),
-    mistakes={
-        "the ratio was taken of two zeros (0/0 is NaN), which min(p, q) avoids": (
-            lambda p, q: sum(b * r for r, (_, b) in zip(_ratios(p, q), pairs(p, q), strict=True))
-        ),
-        "this is the probability that the draft token is rejected": lambda p, q: 1 - _accepted(p, q),
-        "the sum of the differences was not halved; and 1 - sum |p - q| / 2 is the overlap": (
-            lambda p, q: 1 - sum(abs(a - b) for a, b in pairs(p, q))
-        ),
-        "the ratios were weighted by p, but draft tokens are drawn from q": (
-            lambda p, q: sum(a * r for r, (a, _) in zip(_ratios(p, q), pairs(p, q), strict=True))
-        ),
-        "min(1, p/q) was averaged over the tokens as if all were drafted equally often": (
-            lambda p, q: sum(_ratios(p, q)) / len(p)
-        ),
-        "min(1, p/q) was added up without how often each token is drafted": lambda p, q: sum(_ratios(p, q)),
-        "this is the probability that two separate draws agree (exact match)": (
-            lambda p, q: sum(a * b for a, b in pairs(p, q))
-        ),
-        "this is what the envelope accepts, 1 / max(p/q)": lambda p, q: 1 / max(a / b for a, b in pairs(p, q) if b),
-    },
-)
-
-
-def check_overlap(function: Callable[[torch.Tensor, torch.Tensor], float]) -> bool:
-    """function(p, q) -> the probability that one draft token from q is accepted."""
-    return OVERLAP.check(function)
 
 
 def _by_row(row: Callable[[list[float], list[float]], list[float]]) -> Tensors:
@@ -90,9 +42,22 @@ def _divided(weight: Callable[[float, float], float]) -> Tensors:
     return _by_row(row)
 
 
-def _over_all_rows(p: torch.Tensor, q: torch.Tensor) -> list[float]:
-    rest = lacks(p.flatten().tolist(), q.flatten().tolist())
-    return scaled(rest) if sum(rest) else [math.nan] * len(rest)
+def _over_all_rows(otherwise: Callable[[list[float]], list[float]]) -> Tensors:
+    """The sum runs over all rows together; otherwise: of the flattened p, where nothing is left to divide."""
+
+    def answer(p, q):
+        flat = p.flatten().tolist()
+        rest = lacks(flat, q.flatten().tolist())
+        return scaled(rest) if sum(rest) else otherwise(flat)
+
+    return answer
+
+
+def _sums_along_the_wrong_axis(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """keepdim forgotten: the sums of the rows are laid along the columns."""
+    rest = (p - q).clamp(min=0)
+    total = rest.sum(-1)
+    return torch.where(total > 0, rest / total, p)
 
 
 _STACK = torch.stack([_P, distribution(0.25, 0.5, 0.25), distribution(0.2, 0.3, 0.5)])
@@ -141,7 +106,13 @@ RESIDUAL = Exercise(
             _divided(lambda a, b: math.exp(max(0.0, a - b)))
         ),
         "this is p, also where the residual has mass: choose row by row": lambda p, q: p,
-        "the sum runs over all rows together; each row is a distribution of its own (dim -1)": _over_all_rows,
+        "the sum runs over all rows together; each row is a distribution of its own (dim -1)": _over_all_rows(list),
+        "0 was divided by 0 (the answer is p there), and the sum runs over all rows together instead of dim -1": (
+            _over_all_rows(lambda p: [math.nan] * len(p))
+        ),
+        "the sums of the rows were laid along the columns: keep the summed axis (keepdim=True)": (
+            _sums_along_the_wrong_axis
+        ),
     },
 )
 
@@ -182,6 +153,12 @@ def _missing(accepted: list[float], p: list[float], q: list[float]) -> float:
     return 1 - sum(accepted)
 
 
+def _with_rest(accepted: list[float], p: torch.Tensor, q: torch.Tensor) -> list[float]:
+    """What is accepted, and the rest from the residual of p and q."""
+    rest = residual(p.tolist(), q.tolist())
+    return [a + (1 - sum(accepted)) * b for a, b in zip(accepted, rest, strict=True)]
+
+
 _WIDE_P, _WIDE_Q = distribution(0.4, 0.3, 0.2, 0.1), distribution(0.1, 0.4, 0.3, 0.2)
 
 DISTRIBUTION_OF_MISMATCH = Exercise.against(
@@ -208,6 +185,9 @@ DISTRIBUTION_OF_MISMATCH = Exercise.against(
             _mixed(lambda accepted, p, q: 1 - sum(map(min, p, q)))
         ),
         "the token is resampled from p, not from the residual of p and q": _mixed(_missing, lambda p, q, drawn: p),
+        "min(p, drawn) is what would be accepted if the test divided by `drawn`; it divides by q": (
+            lambda p, q, drawn: _with_rest([min(a, c) for a, c in zip(p.tolist(), drawn.tolist(), strict=True)], p, q)
+        ),
     },
 )
 

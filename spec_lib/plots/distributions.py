@@ -36,35 +36,46 @@ def plot_distributions(distributions: dict[str, Sequence[float]], labels: Sequen
 def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[float]]:
     """The areas of the stacked overlap of target p and draft q, one number for each token.
 
-    {"accepted": min(p, q), "residual": (p - q)+, "rejected": (q - p)+}: token by token, accepted + residual is p and
+    {"accepted": min(p, q), "resampled": (p - q)+, "rejected": (q - p)+}: token by token, accepted + resampled is p and
     accepted + rejected is q.
     """
     a, b = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (p, q))
-    parts = {"accepted": torch.minimum(a, b), "residual": (a - b).clamp(min=0), "rejected": (b - a).clamp(min=0)}
+    parts = {"accepted": torch.minimum(a, b), "resampled": (a - b).clamp(min=0), "rejected": (b - a).clamp(min=0)}
     return {name: values.tolist() for name, values in parts.items()}
 
 
 OVERLAP_LOOKS = {  # colour, hatch and name of each area; what is rejected is an empty, crossed box
     "accepted": (PALETTE["accepted"], "", "accepted: min(p, q)"),
-    "residual": (PALETTE["resampled"], "///", "residual: p - q where p is larger"),
-    "rejected": ("none", "xxx", "rejected: q - p where q is larger"),
+    "resampled": (PALETTE["resampled"], "///", "resampled: (p - q)+"),
+    "rejected": ("none", "xxx", "rejected: (q - p)+"),
 }
 
 
-def plot_overlap(p: Sequence[float], q: Sequence[float], labels: Sequence[str], title: str) -> None:
-    """The stacked overlap of target p and draft q over a few tokens: accepted and residual add up to p."""
+def plot_overlap(
+    p: Sequence[float],
+    q: Sequence[float],
+    labels: Sequence[str],
+    title: str = "min(p, q) is accepted, (p - q)+ fills up to p",
+) -> None:
+    """The stacked overlap of target p and draft q over a few tokens.
+
+    Accepted and resampled reach p, a solid line over each token; accepted and rejected reach q, a dashed line.
+    """
     parts, x = overlap_parts(p, q), list(range(len(labels)))
-    with figure(max(6.5, 0.8 * len(labels) + 3.5), 3.4, suptitle=title) as axis:
+    with figure(max(6.8, 0.8 * len(labels) + 4.2), 3.4, suptitle=title) as axis:
         bottom = [0.0] * len(labels)
         for name, values in parts.items():
             colour, hatch, label = OVERLAP_LOOKS[name]
             edge = PALETTE["rejected"] if name == "rejected" else "white"
-            total = f"{label} ({sum(values):.2f})"
+            total = f"{label}, sum {sum(values):.2f}"
             axis.bar(x, values, 0.7, bottom=bottom, color=colour, hatch=hatch, edgecolor=edge, label=total)
             bottom = [a + b for a, b in zip(bottom, values, strict=True)]
-        heights = [a + b for a, b in zip(parts["accepted"], parts["residual"], strict=True)]
-        axis.hlines(heights, [i - 0.42 for i in x], [i + 0.42 for i in x], "black", lw=2)
-        axis.plot([], [], "k-", lw=2, label="p, the target's distribution")
+        for values, half, look, said in (
+            (p, 0.44, {"color": "black", "lw": 2}, "p, the target: accepted + resampled"),
+            (q, 0.44, {"color": PALETTE["draft"], "lw": 3, "ls": (0, (2, 1))}, "q, the draft: accepted + rejected"),
+        ):
+            axis.hlines([float(v) for v in values], [i - half for i in x], [i + half for i in x], **look)
+            axis.plot([], [], label=said, **look)
         _name_tokens(axis, labels)
         axis.set(xlabel="token", ylabel="probability", ylim=(0, 1.1 * max(bottom)))
         axis.legend(**BESIDE)

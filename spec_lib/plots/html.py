@@ -50,13 +50,13 @@ def code(token: str, look: str = "") -> str:
 
 
 def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
-    """The stacked overlap as HTML: a line a token, accepted (solid), residual (striped) and rejected (dashed)."""
+    """The stacked overlap as HTML: a line a token, accepted (solid), resampled (striped) and rejected (dashed)."""
     parts = overlap_parts(p, q)
     em = LONGEST / max(max(map(float, p)), max(map(float, q)), 1e-9)
     stripes = f"repeating-linear-gradient(45deg,{PALETTE['resampled']} 0 4px,#fff 4px 6px)"
     looks = {
         "accepted": ("accepted", f"background:{PALETTE['accepted']}"),
-        "residual": ("residual", f"background:{stripes}"),
+        "resampled": ("resampled", f"background:{stripes}"),
         "rejected": ("rejected", DASHED),
     }
     rows = []
@@ -65,5 +65,6 @@ def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
         boxes = "".join(box(em * shown[part], look) for part, (_, look) in looks.items() if shown[part] > 0)
         numbers = " ".join(f"{name} {shown[part]:.3f}" for part, (name, _) in looks.items() if shown[part] >= 0.0005)
         rows.append((code(label), boxes, numbers))
-    legend = "accepted (solid): min(p, q) &nbsp; residual (striped): p above q &nbsp; rejected (dashed): q above p"
+    legend = "accepted (solid): min(p, q) &nbsp; resampled (striped): (p - q)+ &nbsp; rejected (dashed): (q - p)+<br>"
+    legend += "solid and striped reach p; solid and dashed reach q"
     return f"{bar_table(rows)}<small>{legend}</small><br>"

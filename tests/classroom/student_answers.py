@@ -21,7 +21,7 @@ def stops_one_early(rounds):
 
 
 def in_half_precision(p, q):
-    return float(torch.minimum(p.half(), q.half()).sum())
+    return sl.residual(p.half(), q.half())
 
 
 def greedy_forgotten(logits, temperature):
@@ -82,6 +82,16 @@ def one_total_for_all(p, q):
 
 def flattened(p, q):
     return sl.residual(p, q).flatten()
+
+
+def summed_without_keepdim(p, q):
+    rest = (p - q).clamp(min=0)
+    return torch.where(rest.sum(-1) > 0, rest / rest.sum(-1), p)
+
+
+def accepted_below_drawn(p, q, drawn):
+    accepted = torch.minimum(p, drawn)
+    return accepted + (1 - accepted.sum()) * sl.residual(p, q)
 
 
 def resampled_from_p(p, q, drawn):
@@ -239,15 +249,20 @@ ANSWERS = [
     ("median_and_spread", lambda times, w: (median(times[w:]), stdev(times[w:])), "standard deviation"),
     ("knee", as_it_stands, "sort it by n"),
     ("bytes_read", lambda la, w, v, c, n, i: i * (12 * la * w**2 + v * w + la * c * w), "keys or values are missing"),
-    ("overlap", lambda p, q: (q * torch.clamp(p / q, max=1)).sum(), "0/0 is NaN"),
-    ("overlap", lambda p, q: 1 - (p - q).abs().sum(), "not halved"),
-    ("overlap", in_half_precision, "does something round them"),
     ("residual", lambda p, q: torch.relu(p - q) / torch.relu(p - q).sum(-1, keepdim=True), "0 was divided by 0"),
     ("residual", a_thousandth_is_nothing, "not with a small number"),
     ("residual", clamped, "raised to a small number"),
     ("residual", one_total_for_all, "over all rows together"),
     ("residual", flattened, "arranged differently"),
+    (
+        "residual",
+        lambda p, q: torch.relu(p - q) / torch.relu(p - q).sum(),
+        "0 was divided by 0 (the answer is p there)",
+    ),
+    ("residual", summed_without_keepdim, "keepdim=True"),
+    ("residual", in_half_precision, "does something round them"),
     ("distribution_of_mismatch", resampled_from_p, "resampled from p"),
+    ("distribution_of_mismatch", accepted_below_drawn, "it divides by q"),
     ("round_tokens", the_whole_mask, "after the rejection are kept"),
     ("round_tokens", one_too_far, "rejected draft token is kept"),
     ("round_tokens", tie_accepts, "a tie accepts"),

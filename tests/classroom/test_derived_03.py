@@ -8,15 +8,16 @@ from tests.helpers.distributions import random_rounds, random_rows
 from tests.helpers.notebooks import derived
 
 
-def test_one_guess_and_one_correction_of_03():
-    functions = derived("03_rejection_sampling", "acceptance", "one_token", "exact_law")
+def test_the_rule_of_03_for_one_token():
+    functions = derived("03_rejection_sampling", "acceptance", "one_token", "output_distribution")
     for p, q, drafted, uniforms in random_rounds(300):
         x, u, v = int(drafted[0]), float(uniforms[0]), 0.37
         n, rest = sl.verify_google(p[:1].repeat(2, 1), q[:1], drafted[:1], uniforms[:1])
         expected = x if int(n) else int(sl.draw(rest, torch.tensor(v)))
         assert functions["one_token"](p[0], q[0], x, u, v) == expected
-        rest = functions["exact_law"](q[0], functions["acceptance"](p[0], q[0]), sl.residual(p[0], q[0]))
-        assert torch.allclose(rest, p[0], atol=1e-12)
+        accepted = functions["acceptance"](p[0], q[0])
+        output = functions["output_distribution"](q[0], accepted, sl.residual(p[0], q[0]))
+        assert torch.allclose(output, p[0], atol=1e-12)
 
 
 def test_the_residual_of_03_is_the_shown_solution():

@@ -172,20 +172,22 @@ def test_00_draws_something_where_all_tokens_are_unlikely():
     assert len(figures.drawn[0][1][0]) == 6
 
 
-def test_03_is_within_no_error_at_all_of_a_certain_outcome(monkeypatch):
-    counter = torch.eye(12, dtype=torch.float64).roll(1, 1)  # 0, 1, 2, ...: no other token is possible
-    model = sl.TableModel(counter)
-    monkeypatch.setattr(sl, "CachedModel", lambda model: model)  # a table is asked for its context in the same way
-    pair = pair_of(model, model)
-    said = run("03", "half as many accepted", {"pair": pair, "sl": sl, "torch": torch, "ids": pair.encode("")})
-    assert "predicted 1.00, measured 1.00\nwithin 4 standard errors: True" in said and "instead" not in said
+def test_03_has_an_envelope_or_none_where_probabilities_are_zero():
+    P, Q = (torch.tensor(rows, dtype=torch.float64) for rows in ([[1.0, 0.0], [0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]))
+    space = define("03", "envelope", {"torch": torch, "P": P, "Q": Q, "my_M": 10})
+    said = run("03", "p_worst = ", space)
+    assert "M at 2 positions" in said and "largest inf" in said and "1/M: 0.500" in said and "nan" not in said
 
 
-@pytest.mark.parametrize("context", [128, 256])
-def test_03_the_text_fits_the_target(context):
-    pair = contexts(context, 64)
-    said = run("03", "half as many accepted", {"pair": pair, "sl": sl, "torch": torch, "ids": pair.encode("")})
-    assert ("118 new tokens instead of 150" in said) == (context < 160)
+@pytest.mark.parametrize(("p", "q"), [([0.0, 1.0, 0.0], [0.0, 1.0, 0.0]), ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0])])
+def test_03_stays_exact_where_both_are_certain(p, q):
+    pair, ids = SimpleNamespace(target=p, draft=q), torch.tensor([[0]])
+    space = {"torch": torch, "sl": sl, "pair": pair, "ids": ids}
+    define("03", "acceptance envelope output_distribution total_variation", space)
+    space["next_token_distributions"] = lambda row, *_, **__: torch.tensor([row], dtype=torch.float64)
+    said = run("03", "settings = {", space)
+    agreed = "1.00" if p == q else "0.00"
+    assert said.count(f"{agreed}   0.000") == 4 and "nan" not in said
 
 
 def test_04_without_a_rejection():

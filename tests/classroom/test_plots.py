@@ -149,9 +149,9 @@ def test_overlap_parts_add_up_to_both_distributions():
     parts = plots.overlap_parts(P, Q)
     assert sum(parts["accepted"]) == pytest.approx(0.7)
     for x in range(3):
-        assert parts["accepted"][x] + parts["residual"][x] == pytest.approx(P[x])
+        assert parts["accepted"][x] + parts["resampled"][x] == pytest.approx(P[x])
         assert parts["accepted"][x] + parts["rejected"][x] == pytest.approx(Q[x])
-        assert parts["residual"][x] == 0 or parts["rejected"][x] == 0
+        assert parts["resampled"][x] == 0 or parts["rejected"][x] == 0
 
 
 def test_the_overlap_figure_stacks_its_parts(shown):
@@ -160,6 +160,10 @@ def test_the_overlap_figure_stacks_its_parts(shown):
     assert heights(shown[0].axes[0]) == [0.2, 0.3, 0.2, 0.3, 0, 0, 0, 0.2, 0.1]
     assert [round(b.get_y(), 6) for b in bars] == [0, 0, 0, 0.2, 0.3, 0.2, 0.5, 0.3, 0.2]
     assert len({b.get_hatch() for b in bars}) == 3  # told apart without colour
+    p_lines, q_lines = shown[0].axes[0].collections
+    for lines, values in ((p_lines, P), (q_lines, Q)):
+        assert [segment[0][1] for segment in lines.get_segments()] == pytest.approx(values)
+    assert p_lines.get_linestyle() != q_lines.get_linestyle()
 
 
 def test_acceptance_positions_count_only_what_was_tested():

@@ -58,7 +58,7 @@ def test_the_text_grows_by_the_rounds_tokens_and_is_escaped(made):
 def test_the_bars_add_up_to_both_distributions():
     page = widgets.bars([0.5, 0.3, 0.2], [0.2, 0.5, 0.3], ["a", "b", "c"])
     rows = re.findall(r"<tr>(.*?)</tr>", page)
-    assert ["accepted 0.200 residual 0.300" in rows[0], "accepted 0.300 rejected 0.200" in rows[1]] == [True, True]
+    assert ["accepted 0.200 resampled 0.300" in rows[0], "accepted 0.300 rejected 0.200" in rows[1]] == [True, True]
     widths = [[float(w) for w in re.findall(r"width:([\d.]+)em", row)] for row in rows]
     assert widths[0][1] / widths[0][0] == pytest.approx(1.5, abs=1e-3)
 

@@ -294,7 +294,8 @@ def test_06_sessions_that_forget_too_little_fit_a_short_draft():
     run("06", "class KeepsOne", space)
     run("06", "sessions = {", space)
     assert space["new"] == (128 - 10) // 2
-    said = [run("06", words, space) for words in ("def recomputed", "gaps = {", "used, right = ", "own = ", "def die")]
+    run("06", "def recomputed", space)
+    said = [run("06", words, space) for words in ("gaps = {", "used, right = ", "own = ", "def die")]
     assert all("right" in text and "nan" not in text for text in said)
 
 

@@ -12,17 +12,17 @@ from .nb01 import check_positions, check_temperature, check_top_p
 from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
 from .nb03 import check_distribution_of_mismatch, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
-from .nb05 import check_accepted_count, check_in_chens_letters, check_lenient_acceptance
-from .nb06 import check_fed_in_round, check_pending_for_draft, check_trims
+from .nb05 import check_accepted_count, check_lenient_acceptance, check_misprinted_lines, host_reads, random_rounds
+from .nb06 import check_fed_in_round, check_smallest_test, check_trims
 from .nb07 import check_alarm_threshold, check_distribution_of_drawing_twice, check_samples_needed
 from .nb08 import check_alpha_of_whole_rounds, check_break_even_c, check_gamma_from_table, check_tokens_from_positions
 from .nb09 import check_break_even, check_how_much_faster, check_tokens_per_second
 
 __all__ = [
     "CLAIMS",
-    "SETTLED",
     "Case",
     "Exercise",
+    "SETTLED",
     "ask_again",
     "check_acceptance_rate",
     "check_accepted_count",
@@ -33,21 +33,21 @@ __all__ = [
     "check_bytes_read",
     "check_cost_per_kept_token",
     "check_diagnosis",
+    "check_distribution_of_drawing_twice",
+    "check_distribution_of_mismatch",
     "check_fed_in_round",
     "check_gamma_from_table",
     "check_greedy_tokens",
     "check_how_much_faster",
-    "check_in_chens_letters",
     "check_knee",
-    "check_distribution_of_drawing_twice",
-    "check_distribution_of_mismatch",
     "check_lenient_acceptance",
     "check_median_and_spread",
-    "check_pending_for_draft",
+    "check_misprinted_lines",
     "check_positions",
     "check_residual",
     "check_round_tokens",
     "check_samples_needed",
+    "check_smallest_test",
     "check_temperature",
     "check_tokens_from_positions",
     "check_tokens_per_pass",
@@ -55,7 +55,9 @@ __all__ = [
     "check_tokens_without_bonus",
     "check_top_p",
     "check_trims",
+    "host_reads",
     "keep_answers",
     "kept_answers",
+    "random_rounds",
     "ward",
 ]

@@ -1,4 +1,4 @@
-"""The exercises of notebook 05: the accepted count as tensors, lenient acceptance, and the same in Chen's letters."""
+"""What notebook 05 needs: its exercises, random rounds on which rules are compared, and a count of host reads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,37 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .engine import Exercise
-from .reference import lacks, pairs, scaled
+from ..sampling import draw
+from .engine import Case, Exercise
+from .reference import pairs
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # p, q, drafted, uniforms: what a rule is given
+
+
+def random_rounds(count: int = 1000) -> list[Inputs]:
+    """(p, q, drafted, uniforms) of random rounds, the same in each call; a quarter of them at each vocabulary.
+
+    Vocabularies of 2, 5, 100 and 2,000; one to eight draft tokens.  About a third of the tokens are impossible, a fifth
+    of the rows one-hot, three fifths of the draft's rows the target's own, a tenth of the uniforms exactly 0.
+    """
+    g = torch.Generator().manual_seed(0)
+    return [_random_round(vocab, g) for vocab in (2, 5, 100, 2000) for _ in range(count // 4)]
+
+
+def _random_round(vocab: int, g: torch.Generator) -> Inputs:
+    k = int(torch.randint(1, 9, (), generator=g))
+    p, q = _random_rows(k + 1, vocab, g), _random_rows(k, vocab, g)
+    q = torch.where(torch.rand(k, 1, generator=g) < 0.6, p[:k], q)
+    drafted = torch.cat([draw(row, torch.rand((), generator=g)) for row in q])
+    return p, q, drafted, torch.rand(k, generator=g) * (torch.rand(k, generator=g) < 0.9)
+
+
+def _random_rows(rows: int, vocab: int, g: torch.Generator) -> torch.Tensor:
+    x = torch.rand(rows, vocab, generator=g).pow(3) * (torch.rand(rows, vocab, generator=g) < 0.7)
+    x[:, 0] += 0.01  # no row is empty
+    hot = torch.nn.functional.one_hot(x.argmax(-1), vocab).float()
+    x = torch.where(torch.rand(rows, 1, generator=g) < 0.2, hot, x)
+    return x / x.sum(-1, keepdim=True)
 
 
 def _first_rejection(row: Sequence[bool]) -> int:
@@ -154,69 +183,34 @@ def check_lenient_acceptance(function: Callable[[torch.Tensor, torch.Tensor, flo
     return LENIENT_ACCEPTANCE.check(function)
 
 
-InChensLetters = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple]
-
-
-def _chen(
-    rest: Callable[[list[float], list[float]], list[float]] = lambda q, p: scaled(lacks(q, p)),
-    bonus: int = -1,
-    more: int = 1,
-) -> InChensLetters:
-    """The paper's loop, on lists; the arguments are what a mistake gets wrong."""
-
-    def loop(q, p, drafted, r):
-        q, p = q.tolist(), p.tolist()
-        for t, (x, u) in enumerate(zip(drafted.tolist(), r.tolist(), strict=False)):
-            if not (p[t][x] == 0 or u < q[t][x] / p[t][x]):
-                return t + more, rest(q[t], p[t])
-        return len(p) + more, q[bonus]
-
-    return loop
-
-
-def _unswapped(q, p, drafted, r):
-    padded = torch.cat([r, r.new_zeros(len(drafted) - len(r))])
-    return _chen()(torch.cat([p, q[-1:]]), q[:-1], drafted, padded)
-
-
-def _in_front(q, p, drafted, r):
-    return _chen()(q, p, drafted, torch.cat([r.new_zeros(len(drafted) - len(r)), r]))
-
-
-_TARGET = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.5, 0.375], [0.25, 0.25, 0.5], [0.125, 0.25, 0.625]])
-_DRAFT = torch.tensor([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0.5, 0.375, 0.125]])
-_TIE = (torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), torch.tensor([[0.5, 0.5, 0.0]]))
-
-
-def _given(q: torch.Tensor, p: torch.Tensor, drafted: list[int], r: list[float]) -> tuple:
-    return q, p, torch.tensor(drafted), torch.tensor(r)
-
-
-IN_CHENS_LETTERS = Exercise.against(
-    _chen(),
-    cases={
-        "K = 2, both accepted": _given(_TARGET[:3], _DRAFT[:2], [0, 1], [0.75, 0.875]),
-        "K = 2, the second rejected": _given(_TARGET[:3], _DRAFT[:2], [0, 0], [0.75, 0.5]),
-        "K = 3, the second rejected: r holds two numbers": _given(_TARGET, _DRAFT, [0, 0, 2], [0.75, 0.375]),
-        "K = 3, the first rejected: r holds one": _given(_TARGET, _DRAFT, [1, 1, 2], [0.625]),
-        "K = 3, all accepted": _given(_TARGET, _DRAFT, [0, 1, 2], [0.875, 0.5, 0.25]),
-        "a tie at probability 0, which must reject": _given(*_TIE, [0], [0.0]),
-    },
+# Lines of Chen et al.'s Algorithm 2 as the notebook numbers them.  Each triple is what somebody would answer who takes
+# one right line for a misprint and overlooks the misprint that the hint speaks of.
+MISPRINTED_LINES = Exercise(
+    cases=(Case("the misprinted lines, in ascending order", (), (8, 10, 12)),),
     mistakes={
-        "the accepted tokens are counted; the text also grows by the resampled or the bonus token": _chen(more=0),
-        "the missing uniforms were put in front: r belongs to the first draft tokens": _in_front,
-        "the letters are not swapped: here q is the target and p the draft": _unswapped,
-        "the residual is the wrong way round: draw what the target has and the draft lacks, (q - p)+": (
-            _chen(lambda q, p: scaled(lacks(p, q)))
+        "line 7 is right, the strict test of notebook 03: look at what else changes in line 8 while t runs": (
+            lambda: (7, 10, 12)
         ),
-        "after a rejection the target's distribution itself is returned, not the residual": _chen(lambda q, p: q),
-        "the bonus token's distribution is one row too early: it is the target's last row, number K + 1": (
-            _chen(bonus=-2)
+        "line 7 is right; compare lines 8 and 10: which of them says that the text has grown": lambda: (7, 8, 12),
+        "line 7 is right; is the context in line 12 the whole text": lambda: (7, 8, 10),
+        "line 11 is right: the extra token is for a draft that is accepted whole; but read the context in line 12": (
+            lambda: (8, 10, 11)
         ),
+        "line 11 is right; compare lines 8 and 10: which of them says that the text has grown": lambda: (8, 11, 12),
+        "line 4 is right: K + 1 distributions, one after each prefix; after a rejection, has n been raised": (
+            lambda: (4, 8, 12)
+        ),
+        "line 2 is right, T is a minimum: look at what else changes in line 8 while t runs": lambda: (2, 10, 12),
+        "line 6 is right: when a uniform is drawn does not matter; is the context in line 12 the whole text": lambda: (
+            6,
+            8,
+            10,
+        ),
+        "lines 3 and 5 are right: look where n changes, and where it should": lambda: (3, 5, 12),
     },
 )
 
 
-def check_in_chens_letters(function: InChensLetters) -> bool:
-    """function(q, p, drafted, r) -> (new tokens, distribution of the last); q is the target's, p the draft's."""
-    return IN_CHENS_LETTERS.check(function)
+def check_misprinted_lines(function: Callable[[], tuple[int, int, int]]) -> bool:
+    """function() -> the numbers of the three misprinted lines of Chen et al.'s Algorithm 2, in ascending order."""
+    return MISPRINTED_LINES.check(function)

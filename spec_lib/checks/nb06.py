@@ -1,10 +1,15 @@
-"""The exercises of notebook 06: what to cut from two caches, what the draft model has to read, and how much is read."""
+"""The exercises of notebook 06: what to cut from two caches, a test of the draft's session, and how much is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .engine import Exercise
+import torch
+
+from ..cache import TableModel
+from ..drafting import ModelSession
+from ..sampling import Sampling
+from .engine import Case, Exercise
 
 
 def _caches(drafted: list[int], n: int, token: int) -> tuple[list[int], list[int], list[int]]:
@@ -57,49 +62,84 @@ def check_trims(function: Callable[[int, int], tuple[int, int]]) -> bool:
     return TRIMS.check(function)
 
 
-def _unread(drafted: list[int], n: int, token: int) -> list[int]:
-    text, _, read = _caches(drafted, n, token)
-    return text[_still_text(read, text) :]
+class _Likeliest:
+    """No randomness: the most likely token, so that a session can be copied and repeated."""
+
+    def draw(self, p: torch.Tensor, position: int) -> torch.Tensor:
+        return p.argmax().view(1)
 
 
-PENDING_FOR_DRAFT = Exercise.against(
-    _unread,
-    cases={
-        f"drafted {drafted}, {n} accepted, then {token}": (drafted, n, token)
-        for drafted, n, token in (
-            ([11, 12, 13, 14], 2, 99),
-            ([11, 12, 13, 14], 0, 99),
-            ([11, 12, 13, 14], 3, 99),
-            ([11, 12, 13, 14], 4, 99),
-            ([21], 0, 98),
-            ([21], 1, 98),
-        )
-    },
+class _OneShort(ModelSession):
+    """The notebook's: after a full acceptance the last draft token is never read."""
+
+    def unread(self):
+        return self.text[-1:]
+
+    def accept(self, n, token, tokens):
+        self.model.rollback(self.model.length - max(len(self.drafted) - 1 - n, 0))
+        self.text = torch.cat([self.text, self.drafted[:n], token])
+
+
+class _ReadsAtOnce(ModelSession):
+    """Right in another way: after a full acceptance the last draft token is read at once, not in the next round."""
+
+    def accept(self, n, token, tokens):
+        if n == len(self.drafted):
+            self._feed(self.drafted[-1:])
+        super().accept(n, token, tokens)
+
+
+def _session(kind: type[ModelSession], *text: int) -> tuple[ModelSession]:
+    table = torch.eye(8).roll(1, 1)  # 0, 1, 2, ...: each token is followed by the next
+    return (kind(TableModel(table), torch.tensor(text), Sampling(), _Likeliest(), 8),)
+
+
+def _after(gamma: int, n: int, right: Callable[[ModelSession], bool]) -> Callable[[ModelSession], bool]:
+    """A test of one round, of whose gamma draft tokens n are accepted."""
+
+    def test(session: ModelSession) -> bool:
+        drafted = session.propose(gamma).tokens
+        session.accept(n, torch.tensor([0]), [*drafted[:n].tolist(), 0])
+        return right(session)
+
+    return test
+
+
+def _nothing_lost(session: ModelSession) -> bool:
+    return session.length + len(session.unread()) == len(session.text)
+
+
+SMALLEST_TEST = Exercise(
+    cases=(
+        Case("the library's session, which must pass (1)", _session(ModelSession, 0, 1, 2), 1.0),
+        Case("OneShort, which must fail (0)", _session(_OneShort, 0, 1, 2), 0.0),
+        Case("a right session that reads its last draft token at once", _session(_ReadsAtOnce, 0, 1, 2), 1.0),
+        Case("OneShort on a longer text", _session(_OneShort, 3, 4, 5, 6, 7, 0), 0.0),
+    ),
     mistakes={
-        "the last draft token is forgotten after a full acceptance: the draft model has not read it yet": (
-            lambda drafted, n, token: [token]
+        "OneShort passes: accept the whole draft, and look at what the draft model has read, not at the text alone": (
+            _after(3, 1, _nothing_lost)
         ),
-        "the last accepted token is fed again: the draft model has read every draft token but its last": (
-            lambda drafted, n, token: [*drafted[max(n - 1, 0) : n], token]
+        "a right session fails: after a whole accepted draft it may still have two tokens to read": (
+            _after(1, 1, lambda s: len(s.unread()) == 1)
         ),
-        "all accepted tokens are fed again: they are in the cache already": (
-            lambda drafted, n, token: [*drafted[:n], token]
+        "a session may also have read its last draft token at once: add what it has read to what it will read": (
+            _after(1, 1, lambda s: len(s.unread()) == 2)
         ),
-        "the last draft token is fed also where it was rejected": lambda drafted, n, token: [drafted[-1], token],
-        "the rejected token is fed: it is no part of the text": (
-            lambda drafted, n, token: [*drafted[n : n + 1], token]
+        "True and False are the wrong way round": _after(1, 1, lambda s: not _nothing_lost(s)),
+        "every session fails: nobody has read the bonus token yet, it is in no cache": (
+            _after(1, 1, lambda s: s.length == len(s.text))
         ),
-        "the two are in the wrong order: the draft token comes before the bonus": (
-            lambda drafted, n, token: [token, *drafted[n - 1 :]]
+        "the library's session fails: its cache may be one token short, as long as it will still read that token": (
+            _after(1, 1, lambda s: s.length == len(s.text) - 1)
         ),
-        "the bonus token is missing": lambda drafted, n, token: [drafted[-1]],
     },
 )
 
 
-def check_pending_for_draft(function: Callable[[list[int], int, int], list[int]]) -> bool:
-    """function(drafted, n, token) -> the ids that the draft model has to read first in the next round."""
-    return PENDING_FOR_DRAFT.check(function)
+def check_smallest_test(function: Callable[[ModelSession], bool]) -> bool:
+    """function(session) -> whether a fresh session comes through one round as it must."""
+    return SMALLEST_TEST.check(function)
 
 
 def _fed(size: int, gamma: int, cached: bool, after_full: bool) -> tuple[int, int]:

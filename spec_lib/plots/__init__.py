@@ -25,6 +25,7 @@ from .distributions import (
     plot_statistics,
     statistic_bins,
 )
+from .lenience import plot_gain
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
@@ -64,6 +65,7 @@ __all__ = [
     "plot_cost_parts",
     "plot_empirical",
     "plot_distributions",
+    "plot_gain",
     "plot_lines",
     "plot_overlap",
     "plot_pass_cost",

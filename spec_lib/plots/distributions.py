@@ -28,7 +28,7 @@ def plot_distributions(distributions: dict[str, Sequence[float]], labels: Sequen
         ):
             look = {"color": SHADES[i % len(SHADES)], "hatch": HATCHES[i % len(HATCHES)], "edgecolor": "white"}
             axis.bar(x, [float(v) for v in values], width, label=name, **look)
-        _name_tokens(axis, labels, slanted=True)
+        _name_tokens(axis, labels, slanted=max(map(len, labels), default=0) > 2)
         axis.set(xlabel="next token", ylabel="probability")
         axis.legend()
 

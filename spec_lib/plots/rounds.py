@@ -142,4 +142,5 @@ def plot_tapes(rounds: Sequence, title: str, first: int = 1) -> None:
         axis.set_yticks(range(len(lines)), [f"round {i + first}  {name}" for i, name, _ in lines])
         axis.invert_yaxis()
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.set(xlabel="tokens in the cache (pale: before, full: added, crossed: cut off)", xlim=(start, end + 4))
+        shown = f"tokens in the cache{f', from number {start} on' if start else ''}"
+        axis.set(xlabel=f"{shown} (pale: before, full: added, crossed: cut off)", xlim=(start, end + 4))

@@ -163,23 +163,23 @@ def ratio_first(p, q, lenience):
     return (q * torch.clamp(p / (lenience * q), max=1)).sum()
 
 
-def target_first(q, p, drafted, r):
-    padding = torch.zeros(len(drafted) - len(r))
-    return sl.verify_google(q, p, drafted, torch.cat([r, padding]))
-
-
-def in_one_tensor(q, p, drafted, r):
-    n, last = sl.verify_google(q, p, drafted, torch.cat([r, torch.zeros(len(drafted) - len(r))]))
-    return torch.cat([torch.tensor([n + 1.0]), last])
-
-
 def same_for_both(gamma, n):
     return gamma - n, gamma - n
 
 
-def fed_again(drafted, n, token):
-    drafted[n:] = [token]  # in place
-    return drafted
+def whole_draft(session, k=2):
+    drafted = session.propose(k).tokens
+    session.accept(k, torch.tensor([5]), [*drafted.tolist(), 5])
+    return session
+
+
+def reads_two(session):
+    return whole_draft(session).unread().tolist() == session.text[-2:].tolist()
+
+
+def looks_at_the_text(session):
+    before = len(session.text)
+    return len(whole_draft(session).text) == before + 3
 
 
 def forgets_the_extra_token(size, gamma, cached, after_full):
@@ -274,10 +274,13 @@ ANSWERS = [
     ("accepted_count", by_lists, "a loop with an `if`"),
     ("accepted_count", one_sum, "each row has its own"),
     ("lenient_acceptance", ratio_first, "0 / 0 is summed"),
-    ("in_chens_letters", target_first, "the text also grows"),
-    ("in_chens_letters", in_one_tensor, "arranged differently"),
+    ("misprinted_lines", lambda: (7, 8, 12), "line 7 is right"),
+    ("misprinted_lines", lambda: [8, 10, 11], "line 11 is right"),
     ("trims", same_for_both, "cut as much as the target"),
-    ("pending_for_draft", fed_again, "all accepted tokens are fed again"),
+    ("smallest_test", reads_two, "read its last draft token at once"),
+    ("smallest_test", looks_at_the_text, "OneShort passes"),
+    ("smallest_test", lambda s: s.length + 1 == len(s.text), "accept the whole draft"),
+    ("smallest_test", lambda s: s.accept(1, 0, [0]), "raised TypeError"),
     ("fed_in_round", forgets_the_extra_token, "forgotten after a full acceptance"),
     ("distribution_of_drawing_twice", no_second_draw, "the second draw is missing"),
     ("alarm_threshold", lambda cells, z: cells + z * (2 * cells) ** 0.5, "there is one less"),

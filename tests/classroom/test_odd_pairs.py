@@ -284,31 +284,21 @@ def test_06_texts_fit_both_models(sizes):
     space = {"sl": sl, "torch": torch, "pair": pair, "ids": pair.encode(""), "sampling": sl.Sampling(0.7)}
     define("06", "cached_round Uncached", space)
     run("06", "def one_round", space)
-    said = run("06", "with_caches = ", space)
-    cut = min(sizes) < 1004
-    assert ("instead of 1,000" in said) == cut and len(said.splitlines()) == 7 + cut
-    assert max(space["lengths"]) == (min(sizes) - 4 if cut else 1000)
-    assert all(fed == 9 for fed, _ in space["with_caches"])
+    said = run("06", "measured = {}", space)
+    most = min(1000, min(sizes) - 4)
+    assert max(space["lengths"]) == most and len(said.splitlines()) == 4
+    assert space["measured"][most] == (9, 5 * most + 10)
 
 
 def test_06_sessions_that_forget_too_little_fit_a_short_draft():
     pair = contexts(2048, 128)
-    space = {"sl": sl, "torch": torch, "pair": pair, "ids": pair.encode(""), "ModelSession": sl.drafting.ModelSession}
+    space = {"sl": sl, "torch": torch, "pair": pair, "ids": pair.encode(""), "plots": Figures()}
     run("06", "class KeepsOne", space)
-    said = run("06", "sessions = {", space)
-    assert "128 positions" in said
-    for words in ("def emitted", "everything accepted:", "def die"):
-        run("06", words, space)
-
-
-def test_06_a_draft_that_is_certain_draws_from_its_own_distribution(monkeypatch):
-    counter = torch.eye(12, dtype=torch.float64).roll(1, 1)  # 0, 1, 2, ...: no other token is possible
-    monkeypatch.setattr(sl, "CachedModel", lambda model: model.fresh())
-    pair = pair_of(sl.TableModel(counter), sl.TableModel(counter))
-    space = {"sl": sl, "torch": torch, "pair": pair, "ids": pair.encode(""), "ModelSession": sl.drafting.ModelSession}
-    run("06", "class KeepsOne", space)
-    space |= {"room": 1000, "sessions": {"right": sl.drafting.ModelSession}}
-    assert "guesses are draws from q: True, always the likeliest would show: False" in run("06", "def emitted", space)
+    run("06", "sessions = {", space)
+    assert space["new"] == (128 - 10) // 2
+    run("06", "def recomputed", space)
+    said = [run("06", words, space) for words in ("gaps = {", "used, right = ", "own = ", "def die")]
+    assert all("right" in text and "nan" not in text for text in said)
 
 
 @pytest.mark.parametrize(("sizes", "read"), [((512, 512), 500), ((256, 256), 252), ((2048, 128), 124)], ids=str)

@@ -61,7 +61,7 @@ def plot_acceptance(rounds: Sequence, title: str) -> None:
     """Acceptance over the draft's positions: how often each is reached, and the share accepted of those."""
     counts = acceptance_positions(some_rounds(rounds))
     x = list(range(1, len(counts) + 1))
-    with figure(7, 3.6, title=title) as axis:
+    with figure(7, 3.6, suptitle=title) as axis:
         axis.bar(x, [n for n, _ in counts], 0.7, label="reached, rejected", **CROSSED)
         look = {"color": PALETTE["accepted"], "edgecolor": "white"}
         axis.bar(x, [a for _, a in counts], 0.7, label="reached, accepted", **look)

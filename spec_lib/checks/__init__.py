@@ -7,6 +7,7 @@ data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` that stan
 from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
+from .enumeration import every_round, every_text, first_tokens, largest_difference, target_texts, total_variation
 from .nb00 import check_acceptance_rate, check_tokens_per_pass
 from .nb01 import check_positions, check_temperature, check_top_p
 from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
@@ -55,9 +56,15 @@ __all__ = [
     "check_tokens_without_bonus",
     "check_top_p",
     "check_trims",
+    "every_round",
+    "every_text",
+    "first_tokens",
     "host_reads",
     "keep_answers",
     "kept_answers",
+    "largest_difference",
     "random_rounds",
+    "target_texts",
+    "total_variation",
     "ward",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PLACEHOLDER = "Nothing returned yet: replace the placeholder, then run the cell and this check again."
@@ -36,12 +36,13 @@ class Exercise:
 
     cases: from the simplest to the hardest; the first that differs is shown.  mistakes: {hint: the function that makes
     this mistake}.  afterwards: looks at a function that is right in all cases; returns what is still wrong with it, or
-    an empty string.
+    an empty string.  errors: {name of an error: the hint where the answer raises it}.
     """
 
     cases: Sequence[Case]
     mistakes: Mapping[str, Callable]
     afterwards: Callable[[Callable], str] = lambda function: ""
+    errors: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def against(
@@ -50,9 +51,10 @@ class Exercise:
         cases: Mapping[str, tuple],
         mistakes: Mapping[str, Callable],
         afterwards: Callable[[Callable], str] = lambda function: "",
+        errors: Mapping[str, str] | None = None,
     ) -> Exercise:
         """An exercise whose expected values a reference works out; cases: {name: the call's arguments}."""
-        return cls(worked_out(reference, cases), mistakes, afterwards)
+        return cls(worked_out(reference, cases), mistakes, afterwards, errors or {})
 
     def check(self, function: Callable) -> bool:
         """Print the verdict on the function and return whether it is right.  Only an interrupt by hand gets through."""
@@ -60,6 +62,8 @@ class Exercise:
             answer = ask(function, case.arguments)
             if answer.error:
                 print(f"Not yet: {case.name} raised {answer.error}")
+                if hint := self.errors.get(answer.error.split(":")[0]):
+                    print(f"  Hint: {hint}.")
                 return False
             if not answer.nothing and _same(answer.values, nested(case.expected)):
                 continue

@@ -166,6 +166,9 @@ GREEDY_TOKENS = Exercise.against(
         "draft tokens that agree after the first that differs are counted too": (
             lambda b, x: [*x[: len(_agreeing(b, x))], b[len(_agreeing(b, x))]]
         ),
+        "all that agree are counted; the count stops at the first that differs": (
+            lambda b, x: b[: len(_agreeing(b, x)) + 1]
+        ),
         "draft tokens after the first that differs are kept": (
             lambda b, x: [*_agreeing(b, x), b[len(_agreeing(b, x))]]
         ),
@@ -214,6 +217,7 @@ TOKENS_WITHOUT_BONUS = Exercise.against(
         "at alpha = 1 every round writes gamma tokens, not one": lambda a, k: 1 if a == 1 else _without_bonus(a, k),
         "at alpha = 1 every round writes gamma tokens, not none": lambda a, k: 0 if a == 1 else _without_bonus(a, k),
     },
+    errors={"ZeroDivisionError": "the closed form divides by 1 - alpha, and alpha may be 1; a sum needs no division"},
 )
 
 

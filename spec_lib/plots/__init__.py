@@ -34,7 +34,6 @@ from .rounds import (
     plot_tapes,
     round_rows,
     tape_rows,
-    text_positions,
 )
 from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
@@ -84,7 +83,6 @@ __all__ = [
     "statistic_bins",
     "sweep_points",
     "tape_rows",
-    "text_positions",
     "visible",
     "without_controls",
 ]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from .glyphs import token_label
 from .style import BESIDE, CROSSED, LETTERS, PALETTE, figure
-from .text import origins
 
 
 def some_rounds(rounds: Sequence) -> Sequence:
@@ -58,37 +57,21 @@ def acceptance_positions(rounds: Sequence) -> list[tuple[int, int]]:
     return [(n, sum(r.accepted > i for r in rounds)) for i, n in enumerate(reached)]
 
 
-def text_positions(rounds: Sequence) -> list[tuple[int, str]]:
-    """(position in the new text, what happened there): each token's origin, and "rejected" where a draft token was."""
-    found, position = [], 0
-    for r in rounds:
-        for origin in origins([r]):
-            if origin == "resampled":
-                found.append((position, "rejected"))
-            found.append((position, origin))
-            position += 1
-    return found
-
-
 def plot_acceptance(rounds: Sequence, title: str) -> None:
-    """Acceptance over the draft's positions (how often reached, what share accepted) and over the text."""
-    counts = acceptance_positions(rounds)
+    """Acceptance over the draft's positions: how often each is reached, and the share accepted of those."""
+    counts = acceptance_positions(some_rounds(rounds))
     x = list(range(1, len(counts) + 1))
-    with figure(8, 4.8, title=title, nrows=2, height_ratios=(2, 1)) as (upper, lower):
-        upper.bar(x, [n for n, _ in counts], 0.7, label="rejected (whole box: reached)", **CROSSED)
-        upper.bar(x, [a for _, a in counts], 0.7, color=PALETTE["accepted"], edgecolor="white", label="accepted")
+    with figure(7, 3.6, suptitle=title) as axis:
+        axis.bar(x, [n for n, _ in counts], 0.7, label="reached, rejected", **CROSSED)
+        look = {"color": PALETTE["accepted"], "edgecolor": "white"}
+        axis.bar(x, [a for _, a in counts], 0.7, label="reached, accepted", **look)
         for i, (n, a) in zip(x, counts, strict=True):
-            upper.annotate(f"{a / n:.0%}" if n else "never", (i, n), ha="center", va="bottom", fontsize=9)
-        upper.set(ylabel="rounds", xlabel="position in the draft (share accepted of those reached)")
-        upper.set_xticks(x)
-        upper.set_ylim(0, 1.15 * max((n for n, _ in counts), default=1))
-        upper.legend()
-        lanes = {"rejected": 0, "resampled": 1, "bonus": 2, "accepted": 3, "plain": 4}
-        for position, what in text_positions(rounds):
-            lower.barh(lanes[what], 0.9, left=position + 0.05, height=0.8, color=PALETTE[what])
-        shown = [name for name in lanes if name != "plain" or "plain" in origins(rounds)]
-        lower.set_yticks([lanes[name] for name in shown], shown)
-        lower.set(xlabel="token of the new text", xlim=(0, None))
+            axis.annotate(f"{a / n:.0%}" if n else "never", (i, n), ha="center", va="bottom")
+        axis.set(
+            ylabel="rounds", xlabel="position in the draft", ylim=(0, 1.15 * max((n for n, _ in counts), default=1))
+        )
+        axis.set_xticks(x)
+        axis.legend(**BESIDE)
 
 
 def plot_positions(

@@ -134,6 +134,14 @@ def all_that_agree(best, drafted):
     return drafted[:n] + [best[n]]
 
 
+def as_many_as_agree(best, drafted):
+    n = 0
+    for i in range(len(drafted)):
+        if drafted[i] == best[i]:
+            n += 1
+    return best[: n + 1]
+
+
 def closed_form(alpha, gamma):
     return torch.tensor(1 - alpha**gamma) / torch.tensor(1 - alpha)
 
@@ -268,8 +276,9 @@ ANSWERS = [
     ("round_tokens", tie_accepts, "a tie accepts"),
     ("greedy_tokens", up_to_the_length, "the bonus is missing"),
     ("greedy_tokens", all_that_agree, "are counted too"),
+    ("greedy_tokens", as_many_as_agree, "stops at the first that differs"),
     ("tokens_without_bonus", closed_form, "closed form divides"),
-    ("tokens_without_bonus", lambda alpha, gamma: (1 - alpha**gamma) / (1 - alpha), "raised ZeroDivisionError"),
+    ("tokens_without_bonus", lambda alpha, gamma: (1 - alpha**gamma) / (1 - alpha), "a sum needs no division"),
     ("accepted_count", with_an_if, "a loop with an `if`"),
     ("accepted_count", by_lists, "a loop with an `if`"),
     ("accepted_count", one_sum, "each row has its own"),

@@ -223,6 +223,16 @@ def test_numbers_that_differ_late_are_shown_with_more_digits(capsys):
     assert "yours     2.0001\n  expected  2\n" in capsys.readouterr().out
 
 
+def test_an_error_with_a_hint_of_its_own_is_told_both(capsys):
+    inverse = Exercise((Case("of zero", (0.0,), 0.0),), {}, errors={"ZeroDivisionError": "nothing divides by 0"})
+    assert inverse.check(lambda x: 1 / x) is False
+    said = capsys.readouterr().out
+    assert said.startswith("Not yet: of zero raised ZeroDivisionError: ")
+    assert said.endswith("\n  Hint: nothing divides by 0.\n")
+    assert inverse.check(lambda x: [][0]) is False
+    assert "Hint" not in capsys.readouterr().out
+
+
 def test_a_wrong_answer_is_computed_once_for_each_case(capsys):
     calls = []
     assert TWICE.check(lambda x: calls.append(x) or 5.0) is False

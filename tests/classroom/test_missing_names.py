@@ -50,10 +50,11 @@ def test_what_no_cell_makes_is_not_explained():
     assert where("residula", cells[:5]) is None
     assert where(None, cells[:5]) is None
     assert where("print", cells[:5]) is None
-    assert where("P", ["1 + P"]) is None  # no cell of the course was run: some other notebook
-    assert where("P", []) is None
-    assert where("P", cells[:1]) is None  # the set-up cell is the same everywhere: which notebook is it?
-    assert "A chain of guesses" in where("P", [*cells[2:4], "P[0]  # a cell of one's own"])
+    assert where("target_table", ["1 + target_table"]) is None  # no cell of the course was run: some other notebook
+    assert where("target_table", []) is None
+    assert where("target_table", cells[:1]) is None  # the set-up cell is the same everywhere: which notebook is it?
+    own = "target_table[0]  # a cell of one's own"
+    assert "A chain of draft tokens" in where("target_table", [*cells[2:4], own])
 
 
 def test_a_heading_in_code_is_no_heading(tmp_path, monkeypatch):
@@ -97,8 +98,12 @@ def test_in_a_kernel():
     """Notebook 04 with its second cell skipped: each cell that fails says which one it needs, and others still run."""
     book = nbformat.read(FILES[4], 4)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
-    own = ["misspelt", "def f():\n    n_ += 1\nf()", "def f():\n    g = lambda: Q\n    g()\n    Q = 1\nf()"]
-    own += ["Q", "(lambda: Q)()", "In = None\nQ"]
+    own = [
+        "misspelt",
+        "def f():\n    n_ += 1\nf()",
+        "def f():\n    g = lambda: draft_table\n    g()\n    draft_table = 1\nf()",
+    ]
+    own += ["draft_table", "(lambda: draft_table)()", "In = None\ndraft_table"]
     book.cells = [code[0], *code[2:8], *map(nbformat.v4.new_code_cell, own)]
     NotebookClient(book, timeout=120, allow_errors=True, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
     errors = [next((o for o in cell.outputs if o.output_type == "error"), None) for cell in book.cells]
@@ -113,7 +118,8 @@ def test_in_a_kernel():
     for error in (*errors[7:10], errors[12]):
         assert "made in" not in error.evalue
     for error in errors[10:12]:
-        assert error.evalue.startswith("name 'Q' is not defined. It is made in the cell below \"A chain of guesses\"")
+        said = "name 'draft_table' is not defined. It is made in the cell below \"A chain of draft tokens\""
+        assert error.evalue.startswith(said)
     assert not any("unregistering" in o.get("text", "") for cell in book.cells for o in cell.outputs)
 
 

@@ -191,14 +191,27 @@ def test_03_stays_exact_where_both_are_certain(p, q):
 
 
 def test_04_without_a_rejection():
-    g = own_draft()
-    space = {"g": g, "rounds": g.rounds, "plots": plots, "pair": pair_of(None, None)}
-    assert "no guess was rejected" in run("04", 'print("place        rejected', space)
-    assert run("04", "fell = [", space).startswith("0 rejections")
-    said = run("04", "verdicts = [v for r in rounds", space)
-    assert "of 15 stand" in said and "no guess was judged after one that fell" in said
-    space["rounds"] = [SimpleNamespace(accepted=0, rejected=1)] * 3
-    assert "no guess was judged after one that stood" in run("04", "verdicts = [v for r in rounds", space)
+    g, figures = own_draft(), Figures()
+    space = {"g": g, "rounds": g.rounds, "plots": figures, "pair": pair_of(None, None)}
+    assert run("04", 'print("position    rejected', space).count("\n") == 1
+    assert run("04", "among_five, first_choice = 0, 0", space).startswith("0 rejections")
+    run("04", "def surest(r):", space)
+    assert figures.drawn == []
+    said = run("04", "shares = []", space)
+    assert "of the 4 that reached it 1.00 +- 0.00" in said and "nan" not in said
+
+
+def test_04_with_nothing_accepted():
+    p, q = torch.eye(8, dtype=torch.float64)[[1] * 8], torch.eye(8, dtype=torch.float64)[[2] * 8]
+    g = sl.speculative(sl.TableModel(p), sl.TableModel(q), torch.tensor([0]), 21, gamma=4, generator=1, trace=True)
+    figures = Figures()
+    space = {"g": g, "rounds": g.rounds, "plots": figures, "pair": pair_of(None, None), "torch": torch}
+    assert run("04", 'print("position    rejected', space).count("0.000  1.000  0.00") == 20
+    run("04", "among_five, first_choice = 0, 0", space)
+    run("04", "def surest(r):", space)
+    ((name, arguments),) = figures.drawn
+    assert name == "plot_overlap" and len(arguments[0]) == 6 and {"[1]", "[2]"} <= set(arguments[2])
+    assert "of the 0 that reached it 0.00 +- 0.00" in run("04", "shares = []", space)
 
 
 GAMMA = 5

@@ -173,26 +173,11 @@ def test_acceptance_positions_count_only_what_was_tested():
     assert plots.acceptance_positions([]) == []
 
 
-def test_text_positions_put_a_rejection_where_its_position_was_resampled():
-    found = plots.text_positions(ROUNDS)
-    assert found == [
-        (0, "accepted"),
-        (1, "accepted"),
-        (2, "accepted"),
-        (3, "bonus"),
-        (4, "accepted"),
-        (5, "rejected"),
-        (5, "resampled"),
-        (6, "plain"),
-    ]
-
-
 def test_the_acceptance_figure_draws_both_counts_and_says_the_share(shown):
     plots.plot_acceptance(ROUNDS, "acceptance")
-    top, below = shown[0].axes
-    assert heights(top) == [2, 2, 1, 2, 1, 1]
-    assert [t.get_text() for t in top.texts] == ["100%", "50%", "100%"]
-    assert len(below.patches) == len(plots.text_positions(ROUNDS))
+    (axis,) = shown[0].axes
+    assert heights(axis) == [2, 2, 1, 2, 1, 1]
+    assert [t.get_text() for t in axis.texts] == ["100%", "50%", "100%"]
 
 
 def test_the_noise_band_is_two_standard_errors_and_stays_a_probability():

@@ -116,3 +116,17 @@ def summarize(rounds: Iterable[Round] | Generation) -> Summary:
         tokens_per_pass=ratio(emitted, len(rounds)),
         share=ratio(accepted, drafted),
     )
+
+
+def identity_sides(rounds: Iterable[Round]) -> tuple[float, float]:
+    """Target passes for each token of the text, and what that is in expectation, under any dependence whatever.
+
+    The second is (1 - alpha) + (bonus tokens / tokens) * mean overlap at the bonus positions, alpha the mean overlap
+    over all positions of the text.  rounds: whole and traced; (NaN, NaN) for none.  Derived in notebook 08.
+    """
+    rounds = list(rounds)
+    overlaps = [x for r in rounds for x in r.overlap[: r.accepted + 1].tolist()]  # of each token that was emitted
+    at_bonus = [float(r.overlap[r.accepted]) for r in rounds if r.origin == "bonus"]
+    if not overlaps:
+        return math.nan, math.nan
+    return len(rounds) / len(overlaps), (len(overlaps) - sum(overlaps) + sum(at_bonus)) / len(overlaps)

@@ -1,6 +1,6 @@
-"""What to expect: tokens a pass, speed-up, best gamma.  Leviathan et al. (2211.17192), section 3; notebook 08.
+"""What to expect: tokens per target pass, speed-up, best gamma.  Leviathan et al. (2211.17192), section 3; notebook 08.
 
-alpha: acceptance rate in [0, 1], taken as independent from token to token.  gamma: drafted tokens a round.
+alpha: acceptance rate in [0, 1], taken as independent from token to token.  gamma: draft tokens in a round.
 c: time of one draft pass over time of one target pass.  ValueError outside these ranges.
 """
 
@@ -17,7 +17,7 @@ def expected_tokens(alpha: float, gamma: int) -> float:
 
 
 def walltime_improvement(alpha: float, gamma: int, c: float, score_cost: Callable[[int], float] | None = None) -> float:
-    """Speed-up over one token a pass: expected_tokens / (gamma c + score_cost(gamma + 1)).  Theorem 3.8.
+    """Speed-up over one token per pass: expected_tokens / (gamma c + score_cost(gamma + 1)).  Theorem 3.8.
 
     score_cost: n -> cost of a target pass over n tokens, in passes over one; None: 1, as the paper assumes.
     Below 1, speculation loses.

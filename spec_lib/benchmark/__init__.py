@@ -7,6 +7,7 @@ notebooks replay.  The clock and the costs of single passes are in `timing`.  No
 from ..devices import machine
 from .comparison import compare, sweep
 from .recording import FOLDER, Recording, record, recording_file, recordings
+from .reported import T5_XXL, Reported
 from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
 from .tables import Measurement, Row, Variant, csv_text, rows, table
 from .timing import clock, cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
@@ -20,8 +21,10 @@ __all__ = [
     "Measurement",
     "RULES",
     "Recording",
+    "Reported",
     "Row",
     "Setting",
+    "T5_XXL",
     "TARGET",
     "THEIRS",
     "clock",

@@ -16,7 +16,14 @@ from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_
 from .nb05 import check_accepted_count, check_lenient_acceptance, check_misprinted_lines, host_reads, random_rounds
 from .nb06 import check_fed_in_round, check_smallest_test, check_trims
 from .nb07 import check_alarm_threshold, check_distribution_of_drawing_twice, check_samples_needed
-from .nb08 import check_alpha_of_whole_rounds, check_break_even_c, check_gamma_from_table, check_tokens_from_positions
+from .nb08 import (
+    check_alpha_of_whole_rounds,
+    check_break_even_c,
+    check_gamma_from_table,
+    check_identity_sides,
+    check_tokens_from_positions,
+    stretches,
+)
 from .nb09 import check_break_even, check_how_much_faster, check_tokens_per_second
 
 __all__ = [
@@ -40,6 +47,7 @@ __all__ = [
     "check_gamma_from_table",
     "check_greedy_tokens",
     "check_how_much_faster",
+    "check_identity_sides",
     "check_knee",
     "check_lenient_acceptance",
     "check_median_and_spread",
@@ -64,6 +72,7 @@ __all__ = [
     "kept_answers",
     "largest_difference",
     "random_rounds",
+    "stretches",
     "target_texts",
     "total_variation",
     "ward",

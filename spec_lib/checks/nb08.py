@@ -1,4 +1,4 @@
-"""The exercises of notebook 08: tokens of a round, the best gamma, the largest c, and alpha of whole rounds."""
+"""The exercises of notebook 08: tokens of a round, best gamma, largest c, the identity, alpha of whole rounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ import torch
 from ..records import Round
 from .engine import Exercise
 from .reference import mean, over_verdicts
+
+
+def stretches(length: float, n: int, generator: torch.Generator) -> list[float]:
+    """The overlap at n positions of a made-up text: 0.9 or 0.5, either with probability a half for each stretch, whose
+    lengths are geometric with mean `length`."""
+    new = torch.rand(n, generator=generator) < 1 / length  # a stretch begins here
+    first = torch.where(new, torch.arange(n), 0).cummax(0).values  # where this position's stretch began
+    easy = torch.rand(n, generator=generator) < 0.5
+    return [0.9 if x else 0.5 for x in easy[first].tolist()]
 
 
 def _tokens(acceptance: Sequence[float]) -> float:
@@ -215,3 +224,90 @@ ALPHA_OF_WHOLE_ROUNDS = Exercise.against(
 def check_alpha_of_whole_rounds(function: Callable[[list[Round]], float]) -> bool:
     """function(rounds) -> acceptance rate over the verified draft tokens of the rounds that were not cut short."""
     return ALPHA_OF_WHOLE_ROUNDS.check(function)
+
+
+def _traced(*rows: tuple[int, list[float]]) -> tuple[list[Round]]:
+    """The arguments of a call with these whole rounds: accepted, overlap at each position of the draft and after it."""
+    found = []
+    for n, overlap in rows:
+        k = len(overlap) - 1
+        origin = "bonus" if n == k else "resampled"
+        found.append(Round(torch.zeros(k, dtype=torch.int64), n, 1, origin, overlap=torch.tensor(overlap)))
+    return (found,)
+
+
+def _of_text(rounds: list[Round]) -> list[float]:
+    """The overlap at each position of the text."""
+    return [float(x) for r in rounds for x in r.overlap[: r.accepted + 1]]
+
+
+def _at_bonus(rounds: list[Round]) -> list[float]:
+    return [float(r.overlap[-1]) for r in rounds if r.origin == "bonus"]
+
+
+def _sides(rounds: list[Round]) -> tuple[float, float]:
+    n = len(_of_text(rounds))
+    return len(rounds) / n, 1 - sum(_of_text(rounds)) / n + sum(_at_bonus(rounds)) / n
+
+
+def _with_right_side(right: Callable[[list[Round]], float]) -> Callable[[list[Round]], tuple[float, float]]:
+    return lambda rounds: (_sides(rounds)[0], right(rounds))
+
+
+def _all_overlaps(rounds: list[Round]) -> float:
+    """The right side, with the positions after a rejection counted in alpha."""
+    every = [float(x) for r in rounds for x in r.overlap]
+    return 1 - mean(every) + sum(_at_bonus(rounds)) / len(_of_text(rounds))
+
+
+def _tested_only(rounds: list[Round]) -> float:
+    """The right side, with alpha over the tested positions only."""
+    tested = [float(x) for r in rounds for x in r.overlap[: r.accepted + (r.origin == "resampled")]]
+    return 1 - mean(tested) + sum(_at_bonus(rounds)) / len(_of_text(rounds))
+
+
+IDENTITY_SIDES = Exercise.against(
+    _sides,
+    cases={
+        "one round of 2, the first accepted": _traced((1, [0.9, 0.6, 0.3])),
+        "one round of 2, both accepted": _traced((2, [0.9, 0.6, 0.3])),
+        "three rounds of 2: 0, 2 and 1 accepted": _traced(
+            (0, [0.4, 0.9, 0.8]), (2, [0.9, 0.7, 0.5]), (1, [0.8, 0.6, 1])
+        ),
+        "four rounds of 3, two of them accepted whole": (
+            _traced(
+                (3, [0.9, 0.8, 0.9, 0.7]), (0, [0.2, 0.6, 0.6, 0.1]), (3, [1, 0.9, 0.5, 0.3]), (1, [0.7, 0.4, 0.9, 0.9])
+            )
+        ),
+    },
+    mistakes={
+        "overlaps after a rejection are counted in alpha; those positions never belonged to the text": (
+            _with_right_side(_all_overlaps)
+        ),
+        "alpha leaves out the bonus positions; it is the mean over all positions of the text": (
+            _with_right_side(_tested_only)
+        ),
+        "the bonus term is missing: this is the least that a text can need": (
+            _with_right_side(lambda rounds: 1 - mean(_of_text(rounds)))
+        ),
+        "the bonus term counts the bonus tokens; each counts only with the overlap at its position": (
+            _with_right_side(lambda rounds: 1 - mean(_of_text(rounds)) + len(_at_bonus(rounds)) / len(_of_text(rounds)))
+        ),
+        "the bonus term is divided by the number of passes, not of tokens": (
+            _with_right_side(lambda rounds: 1 - mean(_of_text(rounds)) + sum(_at_bonus(rounds)) / len(rounds))
+        ),
+        "the tokens that the target adds are not counted": lambda rounds: tuple(
+            x * len(_of_text(rounds)) / max(sum(r.accepted for r in rounds), 1) for x in _sides(rounds)
+        ),
+        "the two sides are swapped": lambda rounds: _sides(rounds)[::-1],
+        "this is tokens per target pass; both sides are passes per token": lambda rounds: tuple(
+            1 / x for x in _sides(rounds)
+        ),
+    },
+)
+
+
+def check_identity_sides(function: Callable[[list[Round]], tuple[float, float]]) -> bool:
+    """function(rounds) -> (passes / tokens, (1 - alpha) + bonus tokens / tokens * mean overlap at the bonus positions)
+    of whole, traced rounds."""
+    return IDENTITY_SIDES.check(function)

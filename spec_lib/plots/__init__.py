@@ -8,9 +8,11 @@ from .animation import animate_rounds, animation_frames
 from .characters import visible, without_controls
 from .costs import (
     gain_grid,
+    marginal_gains,
     pass_curve,
     plot_cost_parts,
     plot_lines,
+    plot_marginal,
     plot_pass_cost,
     plot_region,
     stacked,
@@ -53,6 +55,7 @@ __all__ = [
     "breakdown_rows",
     "gain_grid",
     "html_text",
+    "marginal_gains",
     "noise_band",
     "origins",
     "overlap_parts",
@@ -66,6 +69,7 @@ __all__ = [
     "plot_distributions",
     "plot_gain",
     "plot_lines",
+    "plot_marginal",
     "plot_overlap",
     "plot_pass_cost",
     "plot_positions",

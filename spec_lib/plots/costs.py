@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ..theory import walltime_improvement
+from ..theory import expected_tokens, walltime_improvement
 from .style import BESIDE, DIAMOND, GREYS, PALETTE, figure
 
 
-def plot_lines(x: Sequence[float], series: dict[str, Sequence[float]], title: str, xlabel: str, ylabel: str) -> None:
+def plot_lines(
+    x: Sequence[float], series: dict[str, Sequence[float]], title: str, xlabel: str, ylabel: str, log: bool = False
+) -> None:
     """Lines over one axis, told apart by marker and dash as well as by colour.
 
     series: name -> its value at each x.  A series that is named like a colour's meaning ("target", "draft", ...) has
-    that colour.
+    that colour.  log: a logarithmic axis of x, with the numbers written out.
     """
     colours, marks = [GREYS[0], PALETTE["target"], PALETTE["draft"], PALETTE["bonus"]], ["o--", "s-", "^:", "d-."]
     with figure(7, 3.4, title=title) as axis:
@@ -23,6 +25,10 @@ def plot_lines(x: Sequence[float], series: dict[str, Sequence[float]], title: st
         axis.set(xlabel=xlabel, ylabel=ylabel)
         top = max((float(v) for values in series.values() for v in values), default=0)
         axis.set_ylim(0, 1.08 * top if top > 0 else 1)  # from 0, and with room for the highest mark
+        if log:
+            axis.set_xscale("log")
+            axis.set_xticks(x, [f"{value:g}" for value in x])
+            axis.minorticks_off()
         axis.legend()
 
 
@@ -101,6 +107,44 @@ def plot_cost_parts(
         axis.legend(**BESIDE)
 
 
+_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+
+
+def marginal_gains(alpha: float, c: float, most: int = 8) -> list[tuple[float, float]]:
+    """(tokens that draft token g adds to a round, tokens that its time is worth), for g = 1 ... most.
+
+    The time of a draft token, c, would yield c times the speed-up at gamma = g - 1 (idealised formula).  A longer draft
+    pays as long as the first is larger.
+    """
+    return [
+        (
+            expected_tokens(alpha, g) - expected_tokens(alpha, g - 1),
+            c * expected_tokens(alpha, g - 1) / ((g - 1) * c + 1),
+        )
+        for g in range(1, most + 1)
+    ]
+
+
+def plot_marginal(alpha: float, c: float, title: str, most: int = 8) -> None:
+    """What each further draft token adds (bars) and what its time is worth (diamonds), in tokens."""
+    x = range(1, most + 1)
+    adds, worth = zip(*marginal_gains(alpha, c, most), strict=True)
+    with figure(7, 3.4, title=title) as axis:
+        colours = [PALETTE["accepted"] if a > w else "white" for a, w in zip(adds, worth, strict=True)]
+        hatches = ["" if a > w else "xx" for a, w in zip(adds, worth, strict=True)]
+        bars = axis.bar(x, adds, 0.7, color=colours, edgecolor=PALETTE["accepted"], label="it adds to the round")
+        for bar, hatch in zip(bars, hatches, strict=True):
+            bar.set_hatch(hatch)
+        axis.plot(x, worth, "k:", lw=1)
+        axis.plot(x, worth, **DIAMOND, color=PALETTE["draft"], ms=8, label="the loop writes in its time anyway")
+        for i, value in zip(x, adds, strict=True):
+            look = {"ha": "center", "fontsize": 9, "bbox": {**_WHITE, "pad": 1}}
+            axis.annotate(f"{value:.2f}", (i, 0), (0, 5), textcoords="offset points", **look)
+        axis.set(xlabel="draft token, by its position in the draft", ylabel="tokens", ylim=(0, 1.12 * max(adds)))
+        axis.set_xticks(x)
+        axis.legend()
+
+
 def gain_grid(
     alphas: Sequence[float], cs: Sequence[float], score_cost: Callable[[int], float] | None = None, max_gamma: int = 16
 ) -> list[list[float]]:
@@ -110,7 +154,6 @@ def gain_grid(
     ]
 
 
-_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
 _LOSES = {"facecolor": "#f2f2f2", "hatch": "xx", "edgecolor": "#bbbbbb"}
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..benchmark import Measurement, Row, rows
+from ..benchmark import Measurement, Reported, Row, rows
+from ..theory import expected_tokens
 from .glyphs import token_label
 from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
 
@@ -138,20 +139,21 @@ def plot_time_breakdown(breakdowns: dict, new: int, title: str) -> None:
         axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.28)}, ncols=4)
 
 
-def plot_reported(rows: Sequence[tuple[str, float, float, float]], title: str) -> None:
-    """Reported speed-ups, a line each: nothing with so many tokens per target pass can be faster than the bar's end.
-
-    rows: (name, predicted speed-up, measured speed-up, tokens per target pass) of each setting.
-    """
+def plot_reported(rows: Sequence[Reported], title: str) -> None:
+    """Reported speed-ups, a line each: predicted and measured, beside the tokens per target pass that the idealised
+    formula expects (bar) and the most that any pattern of acceptance can give, 1 / (1 - alpha) (tick)."""
     y = list(range(len(rows)))
-    with figure(7.5, 0.36 * len(rows) + 1.2, title=title) as axis:
+    with figure(8.5, 0.36 * len(rows) + 1.2, title=title) as axis:
         grey = {"color": "#e6e6e6", "edgecolor": "#999999"}
-        axis.barh(y, [t for *_, t in rows], 0.7, **grey, label="tokens per target pass, a free draft")
-        axis.plot([r[1] for r in rows], y, **DIAMOND, color=PALETTE["draft"], ms=7, label="predicted")
-        look = {**DIAMOND, "marker": "o"}
-        axis.plot([r[2] for r in rows], y, **look, color=PALETTE["target"], ms=8, label="measured")
-        axis.set_yticks(y, [name for name, *_ in rows])
+        tokens = [expected_tokens(r.alpha, r.gamma) for r in rows]
+        axis.barh(y, tokens, 0.7, **grey, label="tokens per target pass,\nidealised formula")
+        tick = {"marker": "|", "ls": "none", "ms": 17, "markeredgewidth": 2.5, "color": PALETTE["rejected"]}
+        axis.plot([1 / (1 - r.alpha) for r in rows], y, **tick, label="1 / (1 - alpha), any pattern")
+        axis.plot([r.predicted for r in rows], y, **DIAMOND, color=PALETTE["draft"], ms=7, label="predicted speed-up")
+        look = {**DIAMOND, "marker": "o", "color": PALETTE["target"], "ms": 8}
+        axis.plot([r.measured for r in rows], y, **look, label="measured speed-up")
+        axis.set_yticks(y, [r.name for r in rows])
         axis.invert_yaxis()
         axis.axvline(1, color="black", lw=1, ls="--")
-        axis.set(xlabel="times as fast as plain decoding")
+        axis.set(xlabel="times as fast as plain decoding; tokens per target pass")
         axis.legend(**BESIDE)

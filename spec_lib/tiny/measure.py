@@ -62,7 +62,7 @@ def speed(pair: Pair, runs: int) -> list[str]:
     lines = ["v(n), a target pass over n tokens in milliseconds: "]
     lines[-1] += ", ".join(f"v({n}) = {1000 * t:.2f}" for n, t in v.items())
     lines += ["", "Default draft, temperature 1, alternating with the cached plain loop:", ""]
-    lines += ["| gamma | times as fast | predicted from alpha, c and v | tokens a pass |", "|---|---|---|---|"]
+    lines += ["| gamma | times as fast | predicted from alpha, c and v | tokens per target pass |", "|---|---|---|---|"]
     for measured in sweep(pair, "gamma", range(1, 7), Setting(new=NEW), runs):
         row = rows(measured)[-1]
         lines.append(f"| {measured.value} | {row.speedup:.2f} | {row.predicted:.2f} | {row.tokens_per_pass:.2f} |")

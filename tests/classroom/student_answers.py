@@ -232,6 +232,18 @@ def all_rounds(rounds):
     return accepted / (accepted + sum(1 for r in rounds if r.accepted < len(r.drafted)))
 
 
+def ceiling_only(rounds):
+    beta = torch.cat([r.overlap[: r.accepted + 1] for r in rounds])
+    return len(rounds) / len(beta), float(1 - beta.mean())
+
+
+def whole_overlaps(rounds):
+    n = sum(len(r.tokens) for r in rounds)
+    beta = torch.cat([r.overlap for r in rounds])
+    bonus = sum(float(r.overlap[-1]) for r in rounds if r.accepted == len(r.drafted))
+    return len(rounds) / n, float(1 - beta.mean()) + bonus / n
+
+
 def time_saved(base, fast):
     times = mean(base) / mean(fast)
     return times, 100 * (1 - mean(fast) / mean(base))
@@ -303,6 +315,8 @@ ANSWERS = [
     ("gamma_from_table", starts_at_one, "where nothing pays, answer 0"),
     ("break_even_c", may_be_negative, "less than nothing"),
     ("alpha_of_whole_rounds", all_rounds, "are still in"),
+    ("identity_sides", ceiling_only, "the bonus term is missing"),
+    ("identity_sides", whole_overlaps, "never belonged to the text"),
     ("how_much_faster", time_saved, "share of the time that was saved"),
     ("tokens_per_second", mean_of_rates, "rates were averaged"),
     ("break_even", lambda gamma, c, cost: gamma * c + 1, "the longer pass is taken to cost 1"),

@@ -18,6 +18,7 @@ import torch
 
 import spec_lib as sl
 from spec_lib import benchmark, plots
+from spec_lib.records import identity_sides
 from tests.classroom.odd_pairs import NOTEBOOKS, cells
 from tests.helpers.models import tiny_gpt2
 
@@ -214,66 +215,55 @@ def test_04_with_nothing_accepted():
     assert "of the 0 that reached it 0.00 +- 0.00" in run("04", "shares = []", space)
 
 
-GAMMA = 5
-
-
 @pytest.fixture
 def timing() -> dict:
-    names = {"torch": torch, "sl": sl, "GAMMA": GAMMA, "plots": Figures(), "median": median}
-    return define("08", "expected_tokens walltime_improvement best_gamma rate overlaps", names)
+    names = {"torch": torch, "sl": sl, "plots": Figures(), "median": median, "identity_sides": identity_sides}
+    names |= {"c": 0.1, "v": {n: 1.0 for n in range(1, 10)}, "alpha": 0.7, "GAMMA": 4}
+    return define("08", "expected_tokens walltime_improvement best_gamma margin", names)
 
 
-@pytest.mark.parametrize(("c", "never"), [(0.1, False), (2.0, True)])
+@pytest.mark.parametrize(("c", "never"), [(0.01, False), (2.0, True)])
 def test_08_a_best_gamma_of_0_has_a_word(timing, c, never):
-    timing |= {"measured_c": c, "measured_v": {n: 1 + 0.01 * n for n in range(1, 10)}, "s": SimpleNamespace(alpha=0.7)}
-    said = run("08", "best gamma: the textbook says", timing)
-    assert ("decode plainly" in said) == never and ("says 0" in said) == never and timing["h"] in range(9)
+    times = {n: [0.01] * 32 for n in range(1, 10)}
+    timing["benchmark"] = SimpleNamespace(pass_seconds=lambda *a, **k: times, cost_ratio=lambda *a, **k: [c] * 9)
+    timing |= {"pair": pair_of(None, None), "texts": [rounds_of(2, 4)]}
+    said = run("08", "def isotonic", timing)
+    assert ("decode plainly" in said) == never and "five tokens cost no more" in said and timing["best"] in range(9)
 
 
-def rounds_of(accepted: int, rows: int = 4) -> list[sl.Round]:
-    """Whole, traced rounds of GAMMA guesses, of which `accepted` stand."""
-    return [
-        sl.Round(
-            torch.zeros(GAMMA, dtype=torch.int64),
-            accepted,
-            0,
-            "bonus" if accepted == GAMMA else "resampled",
-            cut=False,
-            overlap=torch.full((GAMMA,), float(accepted > 0)),
-        )
-        for _ in range(rows)
-    ]
+def rounds_of(accepted: int, gamma: int, rows: int = 4) -> list[sl.Round]:
+    """Whole, traced rounds of which `accepted` draft tokens were accepted, all of them or none where that is all."""
+    origin = "bonus" if accepted == gamma else "resampled"
+    overlap = torch.full((gamma + 1,), accepted / gamma)
+    return [sl.Round(torch.zeros(gamma, dtype=torch.int64), accepted, 0, origin, overlap=overlap) for _ in range(rows)]
 
 
-@pytest.mark.parametrize("accepted", [0, GAMMA])
-def test_08_where_all_rounds_are_alike(timing, accepted):
-    whole, share = rounds_of(accepted), accepted / GAMMA
-    texts = [{"rounds": whole, "chance": [torch.full((GAMMA,), share)] * len(whole)} for _ in range(3)]
-    timing |= {"texts": texts, "whole": whole, "s": sl.summarize(whole), "by_text": torch.full((3, GAMMA), share)}
-    said = run("08", "tokens a pass, measured", timing)
-    assert said.count("all rounds were alike") == 4 and f"measured: {accepted + 1:.2f}" in said
-    said = run("08", "reach, stand, alone = ", timing) + run("08", "stands = [rate(", timing)
-    assert said.count("never reached") == (0 if accepted else GAMMA - 1)
-    said += run("08", "slope = ", timing) + run("08", "survivors, everyone = ", timing)
-    assert "nan" not in said and "True" not in said
+@pytest.mark.parametrize("share", [0, 1])
+def test_08_where_all_rounds_are_alike(timing, share):
+    gamma = timing["GAMMA"]
+    timing["texts"] = [rounds_of(share * gamma, gamma) for _ in range(24)]
+    said = run("08", "def difference(", timing)
+    assert "difference +0.000 +- 0.000" in said
+    said = run("08", "def tokens_per_pass(", timing)
+    assert f"tokens per target pass {share * gamma + 1:.2f} +- 0.00" in said and "nan" not in said
+    assert said.count("off by +0.00 +- 0.00") == 3
+    timing["readings"] = [([float(share)] * 20, float(share))] * 24
+    define("08", "expected_passes", timing)
+    said = run("08", "tokens/pass   formula", timing)
+    assert said.count("0.000 +- 0.000") == 4
+    said = run("08", "def rise(", timing)
+    assert "nan" not in said and said.count("never reached") == (0 if share else 4)
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_08_where_the_favourites_are_always_or_never_the_same(timing, same):
+def test_08_where_the_likeliest_tokens_are_always_or_never_the_same(timing, same):
     target = torch.tensor([[3.0, 1.0, 0.0]]).repeat(4, 1)
-    timing["stored"] = [(target, target if same else target.flip(-1))] * 3
-    said = run("08", "cold = torch.stack", timing)
-    assert f"{float(same):.2f} of the places" in said
+    timing["stored"] = {1: [(target, target if same else target.flip(-1))] * 3}
+    define("08", "overlap_at", timing)
+    said = run("08", 'series = {"all positions"', timing)
+    assert f"{float(same):.2f} of the positions" in said
     _, (_, series, *_) = timing["plots"].drawn[-1]
     assert not any(math.isnan(float(v)) for values in series.values() for v in values) and len(series) == 2
-    said = run("08", "def change(", timing)
-    assert "nan" not in said and ("same favourite" in said) == same
-
-
-def test_08_without_a_whole_round_to_time(timing):
-    timing |= {"gammas": (1, 8), "measured_c": 0.1, "measured_v": dict.fromkeys(range(1, 10), 1.0), "plain": [1.0]}
-    timing |= {"timed": {1: [1.0], 8: []}, "s": SimpleNamespace(alpha=0.7)}
-    assert "gamma 8: no whole round" in run("08", "a round should cost", timing)
 
 
 # -------------------------------------------------------------------------------------- 01, 06, 09: contexts that end

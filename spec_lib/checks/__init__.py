@@ -8,7 +8,7 @@ from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
 from .nb00 import check_acceptance_rate, check_tokens_per_pass
-from .nb01 import check_positions, check_temperature, check_top_p
+from .nb01 import check_positions, check_temperature, check_token_probabilities, check_top_p
 from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
 from .nb03 import check_distribution_of_mismatch, check_overlap, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
@@ -50,6 +50,7 @@ __all__ = [
     "check_round_tokens",
     "check_samples_needed",
     "check_temperature",
+    "check_token_probabilities",
     "check_tokens_from_positions",
     "check_tokens_per_pass",
     "check_tokens_per_second",

@@ -25,6 +25,7 @@ from .distributions import (
     plot_statistics,
     statistic_bins,
 )
+from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
@@ -64,11 +65,13 @@ __all__ = [
     "plot_cost_parts",
     "plot_empirical",
     "plot_distributions",
+    "plot_kv_cache",
     "plot_lines",
     "plot_overlap",
     "plot_pass_cost",
     "plot_positions",
     "plot_power",
+    "plot_prefixes",
     "plot_region",
     "plot_reported",
     "plot_rounds",
@@ -77,6 +80,7 @@ __all__ = [
     "plot_tapes",
     "prompt_of",
     "round_rows",
+    "seen_by",
     "show_text",
     "stacked",
     "statistic_bins",

@@ -109,6 +109,8 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_lines": lambda w: plots.plot_lines([1, 2], {w: [1, 2]}, w, w, w),
     "plot_pass_cost": lambda w: plots.plot_pass_cost({f"x{w}": {1: [1.0], 4: [2.0]}}, w),
     "plot_cost_parts": lambda w: plots.plot_cost_parts([1], {w: [1.0]}, [2.0], w),
+    "plot_prefixes": lambda w: plots.plot_prefixes([w, "a"], [w, "b"], w),
+    "plot_kv_cache": lambda w: plots.plot_kv_cache([w, "a"], 2, w),
     "plot_region": lambda w: plots.plot_region(w, points={w: (0.5, 0.1)}, max_gamma=2),
     "plot_reported": lambda w: plots.plot_reported([(w, 1.0, 1.0, 2.0)], w),
     "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),

@@ -9,7 +9,7 @@ from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
 from .nb00 import check_acceptance_rate, check_tokens_per_pass
 from .nb01 import check_positions, check_temperature, check_token_probabilities, check_top_p
-from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
+from .nb02 import check_bytes_read, check_cost_per_token, check_median_and_spread, check_pass_times
 from .nb03 import check_distribution_of_mismatch, check_overlap, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
 from .nb05 import check_accepted_count, check_in_chens_letters, check_lenient_acceptance
@@ -31,19 +31,19 @@ __all__ = [
     "check_break_even",
     "check_break_even_c",
     "check_bytes_read",
-    "check_cost_per_kept_token",
+    "check_cost_per_token",
     "check_diagnosis",
     "check_fed_in_round",
     "check_gamma_from_table",
     "check_greedy_tokens",
     "check_how_much_faster",
     "check_in_chens_letters",
-    "check_knee",
     "check_distribution_of_drawing_twice",
     "check_distribution_of_mismatch",
     "check_lenient_acceptance",
     "check_median_and_spread",
     "check_overlap",
+    "check_pass_times",
     "check_pending_for_draft",
     "check_positions",
     "check_residual",

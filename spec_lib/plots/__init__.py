@@ -7,12 +7,14 @@ only where they are used.
 from .animation import animate_rounds, animation_frames
 from .characters import visible, without_controls
 from .costs import (
+    attainable,
     gain_grid,
     pass_curve,
     plot_cost_parts,
     plot_lines,
     plot_pass_cost,
     plot_region,
+    plot_roofline,
     stacked,
 )
 from .distributions import (
@@ -51,6 +53,7 @@ __all__ = [
     "animate_rounds",
     "animation_frames",
     "ansi_text",
+    "attainable",
     "breakdown_rows",
     "gain_grid",
     "html_text",
@@ -74,6 +77,7 @@ __all__ = [
     "plot_prefixes",
     "plot_region",
     "plot_reported",
+    "plot_roofline",
     "plot_rounds",
     "plot_statistics",
     "plot_sweep",

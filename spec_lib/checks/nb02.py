@@ -12,7 +12,7 @@ def _pass_times(
     weights: float, itemsize: float, n: int, bandwidth: float, peak: float, **wrong: float
 ) -> tuple[float, float]:
     """Milliseconds for the weights and for the arithmetic; wrong: a factor in the place of a right one."""
-    fetched = weights * wrong.get("itemsize", itemsize) * wrong.get("fetches", 1)
+    fetched = weights * wrong.get("size", itemsize) * wrong.get("fetches", 1)
     done = weights * wrong.get("operations", 2) * wrong.get("tokens", n)
     scale = wrong.get("scale", 1000.0)
     return scale * fetched / bandwidth, scale * done / peak
@@ -34,7 +34,7 @@ PASS_TIMES = Exercise.against(
         "the weights are fetched once in a pass, whatever the number of tokens": (
             lambda *a: _pass_times(*a, fetches=a[2])
         ),
-        "each weight takes itemsize bytes": lambda *a: _pass_times(*a, itemsize=1),
+        "each weight takes itemsize bytes": lambda *a: _pass_times(*a, size=1),
         "each weight takes two operations for each token, a multiplication and an addition": (
             lambda *a: _pass_times(*a, operations=1)
         ),

@@ -60,7 +60,7 @@ def plot_pass_cost(series: dict[str, dict], title: str, relative: bool = False) 
             top, reach = max(top, *high), max(reach, *n)
         axis.plot(*line, color="black", lw=1, ls=(0, (1, 3)), label="n passes over one token each")
         top = 1.15 * max(top, 2 * first)
-        for times_first, label in ((1, "v(1)"), (2, "2 v(1)")):
+        for times_first, label in ((1, "once"), (2, "twice")):
             axis.axhline(times_first * first, color="black", lw=0.8, ls="--", zorder=0)
             at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 9}
             axis.annotate(label, (1.0, times_first * first), (4, -3), **at)

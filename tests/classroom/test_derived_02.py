@@ -117,7 +117,13 @@ def test_the_pass_figure_draws_the_curves_and_one_token_a_pass(shown):
     plots.plot_pass_cost({"target": TIMES, "draft": {1: [0.002], 4: [0.003]}}, "passes")
     axis = shown[0].axes[0]
     drawn = [list(line.get_ydata()) for line in axis.lines]
-    expected = [[20.0, 26.0], [2.0, 3.0], [20.0, 80.0], [20.0, 20.0], [40.0, 40.0]]  # the last two: v(1), 2 v(1)
+    expected = [
+        [20.0, 26.0],
+        [2.0, 3.0],
+        [20.0, 80.0],
+        [20.0, 20.0],
+        [40.0, 40.0],
+    ]  # the last two: once and twice the first
     assert drawn == [pytest.approx(line) for line in expected]
     assert [line.get_color() for line in axis.lines[:2]] == [plots.PALETTE["target"], plots.PALETTE["draft"]]
     assert len({line.get_marker() for line in axis.lines[:3]}) == 3  # readable without colour

@@ -9,8 +9,8 @@ from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
 from .enumeration import every_round, every_text, first_tokens, largest_difference, target_texts, total_variation
 from .nb00 import check_acceptance_rate, check_tokens_per_pass
-from .nb01 import check_positions, check_temperature, check_top_p
-from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
+from .nb01 import check_positions, check_temperature, check_token_probabilities, check_top_p
+from .nb02 import check_bytes_read, check_cost_per_token, check_median_and_spread, check_pass_times
 from .nb03 import check_distribution_of_mismatch, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
 from .nb05 import check_accepted_count, check_lenient_acceptance, check_misprinted_lines, host_reads, random_rounds
@@ -39,7 +39,7 @@ __all__ = [
     "check_break_even",
     "check_break_even_c",
     "check_bytes_read",
-    "check_cost_per_kept_token",
+    "check_cost_per_token",
     "check_diagnosis",
     "check_distribution_of_drawing_twice",
     "check_distribution_of_mismatch",
@@ -48,16 +48,17 @@ __all__ = [
     "check_greedy_tokens",
     "check_how_much_faster",
     "check_identity_sides",
-    "check_knee",
     "check_lenient_acceptance",
     "check_median_and_spread",
     "check_misprinted_lines",
+    "check_pass_times",
     "check_positions",
     "check_residual",
     "check_round_tokens",
     "check_samples_needed",
     "check_smallest_test",
     "check_temperature",
+    "check_token_probabilities",
     "check_tokens_from_positions",
     "check_tokens_per_pass",
     "check_tokens_per_second",

@@ -1,4 +1,4 @@
-"""The exercises of notebook 01: temperature, top-p, and the positions that a model reads."""
+"""The exercises of notebook 01: one pass over a whole text, top-p, temperature 0, and the positions that are read."""
 
 from __future__ import annotations
 
@@ -46,6 +46,45 @@ TEMPERATURE = Exercise(
 def check_temperature(function: Callable[[torch.Tensor, float], torch.Tensor]) -> bool:
     """function(logits, temperature) -> distribution; temperature 0 is greedy."""
     return TEMPERATURE.check(function)
+
+
+def _of_next(p: torch.Tensor, ids: torch.Tensor, row: int = 0, token: int = 1, rows: int | None = None) -> list[float]:
+    """What row t + `row` gives token t + `token`, for t = 0, 1, ... ; by default row t is asked about token t + 1."""
+    rows = len(ids) - max(row, token) if rows is None else rows
+    return [float(p[t + row][int(ids[t + token])]) for t in range(rows)]
+
+
+_ROWS = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.35, 0.4], [0.7, 0.2, 0.1]])
+
+TOKEN_PROBABILITIES = Exercise.against(
+    _of_next,
+    cases={
+        "a text of two tokens, 0 1": (_ROWS[:2], torch.tensor([0, 1])),
+        "a text of four tokens, 2 0 1 1": (_ROWS, torch.tensor([2, 0, 1, 1])),
+        "a text of four tokens, 1 2 2 0": (_ROWS, torch.tensor([1, 2, 2, 0])),
+    },
+    mistakes={
+        "row t was asked about token t, which it has read; it predicts token t + 1": (
+            lambda p, ids: _of_next(p, ids, 0, 0)
+        ),
+        "the first row was left out, and each other row asked about the token that it has just read": (
+            lambda p, ids: _of_next(p, ids, 1, 1)
+        ),
+        "the shift goes the other way: row t predicts token t + 1, not t - 1": lambda p, ids: _of_next(p, ids, 1, 0),
+        "this is the largest probability of each row; the token that follows in the text is asked for": (
+            lambda p, ids: [max(row.tolist()) for row in p[:-1]]
+        ),
+        "these are logarithms; probabilities are asked for": lambda p, ids: [math.log(x) for x in _of_next(p, ids)],
+        "this is the product, the probability of the whole text; one number for each token is asked for": (
+            lambda p, ids: math.prod(_of_next(p, ids))
+        ),
+    },
+)
+
+
+def check_token_probabilities(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> bool:
+    """function(p, ids) -> the probability of each token but the first, from the rows p (n, vocab) of one pass."""
+    return TOKEN_PROBABILITIES.check(function)
 
 
 def _kept(p: Sequence[float], order: Sequence[int], mass: float) -> list[int]:
@@ -130,6 +169,9 @@ POSITIONS = Exercise.against(
         ),
         "the prompt is read once, but without a cache every step reads it again": (
             lambda prompt, new, cached: _fed(prompt, new, True)
+        ),
+        "with a cache the prompt is still read, once, by the first step": (
+            lambda prompt, new, cached: new if cached else _fed(prompt, new, False)
         ),
         "the text was treated as if it did not grow; each step reads one token more than the one before": (
             lambda prompt, new, cached: _fed(prompt, new, True) if cached else prompt * new

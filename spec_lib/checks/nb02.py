@@ -1,4 +1,4 @@
-"""The exercises of notebook 02: what a round costs, how to time, the knee of a pass, and the bytes that it reads."""
+"""The exercises of notebook 02: what a round costs, what bounds a pass on a card, the bytes it reads, how to time."""
 
 from __future__ import annotations
 
@@ -8,26 +8,74 @@ from .engine import Exercise
 from .reference import mean, median
 
 
-def _cost(fixed: float, each: float, draft: float, gamma: int, kept: int, **wrong: int) -> float:
+def _pass_times(
+    weights: float, itemsize: float, n: int, bandwidth: float, peak: float, **wrong: float
+) -> tuple[float, float]:
+    """Milliseconds for the weights and for the arithmetic; wrong: a factor in the place of a right one."""
+    fetched = weights * wrong.get("size", itemsize) * wrong.get("fetches", 1)
+    done = weights * wrong.get("operations", 2) * wrong.get("tokens", n)
+    scale = wrong.get("scale", 1000.0)
+    return scale * fetched / bandwidth, scale * done / peak
+
+
+_T4, _A100 = (0.32e12, 65e12), (2.04e12, 312e12)
+
+PASS_TIMES = Exercise.against(
+    _pass_times,
+    cases={
+        "1 billion weights of 2 bytes, 1 token, 1e12 bytes/s, 1e14 operations/s": (1e9, 2, 1, 1e12, 1e14),
+        "the same, 5 tokens": (1e9, 2, 5, 1e12, 1e14),
+        "7 billion weights in 16 bit on a T4, 1 token": (7e9, 2, 1, *_T4),
+        "7 billion weights in 8 bit on an A100, 64 tokens": (7e9, 1, 64, *_A100),
+        "the same, 1000 tokens": (7e9, 1, 1000, *_A100),
+    },
+    mistakes={
+        "these are seconds; milliseconds are asked for": lambda *a: _pass_times(*a, scale=1.0),
+        "the weights are fetched once in a pass, whatever the number of tokens": (
+            lambda *a: _pass_times(*a, fetches=a[2])
+        ),
+        "each weight takes itemsize bytes": lambda *a: _pass_times(*a, size=1),
+        "each weight takes two operations for each token, a multiplication and an addition": (
+            lambda *a: _pass_times(*a, operations=1)
+        ),
+        "the arithmetic is done for each token: n times": lambda *a: _pass_times(*a, tokens=1),
+        "the two are exchanged: first the weights, then the arithmetic": lambda *a: _pass_times(*a)[::-1],
+        "bytes were divided by operations a second, and operations by bytes a second": (
+            lambda w, i, n, b, p: _pass_times(w, i, n, p, b)
+        ),
+        "this is the larger of the two; both are asked for": lambda *a: max(_pass_times(*a)),
+        "this is the sum; both times are asked for, and a GPU does the two things at the same time": (
+            lambda *a: sum(_pass_times(*a))
+        ),
+    },
+)
+
+
+def check_pass_times(function: Callable[[float, float, int, float, float], tuple[float, float]]) -> bool:
+    """function(weights, itemsize, n, bandwidth, peak) -> (ms to fetch the weights, ms for the arithmetic)."""
+    return PASS_TIMES.check(function)
+
+
+def _cost(fixed: float, each: float, draft: float, gamma: int, emitted: int, **wrong: int) -> float:
     """The items of a round, one by one; wrong: how often an item is counted by mistake."""
     items = [float(fixed)] * wrong.get("passes", 1)  # one pass of the target ...
     items += [float(each)] * wrong.get("read", gamma + 1)  # ... and every token in it
     items += [float(draft)] * wrong.get("drafted", gamma)
-    return sum(items) / kept
+    return sum(items) / emitted
 
 
-COST_PER_KEPT_TOKEN = Exercise.against(
+COST_PER_TOKEN = Exercise.against(
     _cost,
     cases={
-        "gamma 4, all five tokens kept": (20, 1, 2, 4, 5),
-        "gamma 4, two tokens kept": (20, 1, 2, 4, 2),
-        "gamma 4, one token kept": (20, 1, 2, 4, 1),
-        "gamma 1, two tokens kept": (20, 1, 5, 1, 2),
+        "gamma 4, five tokens emitted": (20, 1, 2, 4, 5),
+        "gamma 4, two tokens emitted": (20, 1, 2, 4, 2),
+        "gamma 4, one token emitted": (20, 1, 2, 4, 1),
+        "gamma 1, two tokens emitted": (20, 1, 5, 1, 2),
         "gamma 0: no draft at all": (20, 1, 2, 0, 1),
         "a machine without a flat part": (1, 20, 2, 4, 3),
     },
     mistakes={
-        "the time is divided by all tokens that were read; only those that were kept are text": (
+        "the time is divided by all tokens that were read; only those that were emitted are text": (
             lambda f, e, d, g, k: _cost(f, e, d, g, g + 1)
         ),
         "the draft model's time is missing: it makes gamma passes": lambda *a: _cost(*a, drafted=0),
@@ -35,18 +83,18 @@ COST_PER_KEPT_TOKEN = Exercise.against(
             lambda *a: _cost(*a, read=a[3])
         ),
         "the draft model makes gamma passes, one for each draft token": lambda *a: _cost(*a, drafted=a[3] + 1),
-        "only the kept tokens are paid for; a rejected draft token has been read as well": (
+        "only the emitted tokens were counted; a rejected draft token has been read as well": (
             lambda *a: _cost(*a, read=a[4])
         ),
-        "the fixed part is paid for each token; it is paid once a pass": lambda *a: _cost(*a, passes=a[3] + 1),
-        "this is the whole round; divide it by the tokens kept": lambda f, e, d, g, k: _cost(f, e, d, g, 1),
+        "the fixed part was counted for each token; it is spent once a pass": lambda *a: _cost(*a, passes=a[3] + 1),
+        "this is the whole round; divide it by the tokens emitted": lambda f, e, d, g, k: _cost(f, e, d, g, 1),
     },
 )
 
 
-def check_cost_per_kept_token(function: Callable[[float, float, float, int, int], float]) -> bool:
-    """function(fixed, each, draft, gamma, kept) -> milliseconds of one round for each token that it keeps."""
-    return COST_PER_KEPT_TOKEN.check(function)
+def check_cost_per_token(function: Callable[[float, float, float, int, int], float]) -> bool:
+    """function(fixed, each, draft, gamma, emitted) -> milliseconds of one round for each token that it emits."""
+    return COST_PER_TOKEN.check(function)
 
 
 def _spread(times: Sequence[float], cut: int | None = None) -> float:
@@ -74,6 +122,10 @@ MEDIAN_AND_SPREAD = Exercise.against(
     _summary(),
     cases={
         "nine runs, one of them a warm-up": ([60.0, 25.0, 20.0, 140.0, 22.0, 19.0, 26.0, 21.0, 23.0], 1),
+        "eight runs, one of them a warm-up: a quarter of seven is cut off": (
+            [60.0, 21.0, 35.0, 20.0, 22.0, 19.0, 26.0, 24.0],
+            1,
+        ),
         "no warm-up, one bad run": ([20.0, 21.0, 140.0, 20.0, 22.0, 24.0, 21.0], 0),
         "a fast first run": ([1.0, 1.0, 9.0, 7.0, 8.0, 10.0, 7.5], 2),
         "three runs: nothing to cut off": ([5.0, 3.0, 4.0], 0),
@@ -95,6 +147,9 @@ MEDIAN_AND_SPREAD = Exercise.against(
             _summary(width=lambda times: max(times) - min(times))
         ),
         "the second number is a standard deviation, which a single bad run can shift a lot": _summary(width=_deviation),
+        "a quarter of all runs was cut off; take a quarter of those that are counted": (
+            lambda times, w: (median(times[w:]), _spread(times[w:], min(len(times) // 4, (len(times) - w - 1) // 2)))
+        ),
         "a quarter is cut off in all; cut a quarter at each end": (
             _summary(width=lambda times: _spread(times, len(times) // 8))
         ),
@@ -105,65 +160,6 @@ MEDIAN_AND_SPREAD = Exercise.against(
 def check_median_and_spread(function: Callable[[list[float], int], tuple[float, float]]) -> bool:
     """function(times, warm_up) -> (median, range of the middle half), the first warm_up times left out."""
     return MEDIAN_AND_SPREAD.check(function)
-
-
-def _knee(v: dict[int, float], factor: float) -> int | None:
-    best = None
-    for n in sorted(v):
-        if any(v[m] > factor * v[1] for m in v if m <= n):
-            break
-        best = n
-    return best
-
-
-def _first_failure(v: dict[int, float], order: Sequence[int], fails: Callable[[int, int], bool]) -> int:
-    """The last n of the order before `fails(n, the n before it)`."""
-    best = order[0]
-    for n in order:
-        if fails(n, best):
-            break
-        best = n
-    return best
-
-
-_LINE = {n: 20.0 + n for n in (1, 2, 4, 8, 16, 32, 64)}
-
-KNEE = Exercise.against(
-    _knee,
-    cases={
-        "20 ms and 1 ms a token": (_LINE, 2.0),
-        "the same table, factor 1.25": (_LINE, 1.25),
-        "a pass that costs exactly twice as much": ({1: 10.0, 2: 15.0, 4: 20.0, 8: 35.0}, 2.0),
-        "1 ms and 20 ms a token: no flat part": ({n: 1.0 + 20 * n for n in (1, 2, 4, 8)}, 1.9),
-        "a dip after the knee": ({1: 10.0, 2: 12.0, 4: 15.0, 8: 26.0, 16: 19.0, 32: 50.0}, 2.0),
-        "a table that is not in order": ({8: 18.0, 1: 10.0, 32: 40.0, 2: 11.0, 16: 30.0}, 2.0),
-        "flat to its end": ({1: 10.0, 8: 10.5, 64: 12.0}, 2.0),
-    },
-    mistakes={
-        "this is the first n that costs too much; the knee is the last that does not": (
-            lambda v, f: next(n for n in sorted(v) if v[n] > f * v[1])
-        ),
-        "this is the time at the knee; its n is asked for": lambda v, f: v[_knee(v, f)],
-        "times per token were compared, v[n] / n with v[1]: v[n] / n only falls; compare whole passes": (
-            lambda v, f: max(n for n in v if v[n] / n <= f * v[1])
-        ),
-        "each pass was compared with the one before it; compare it with the pass over one token, v[1]": (
-            lambda v, f: _first_failure(v, sorted(v), lambda n, before: v[n] > f * v[before])
-        ),
-        "a pass of exactly factor times v[1] still counts": lambda v, f: max(n for n in v if v[n] < f * v[1]),
-        "a dip after the knee was taken: stop at the first pass that costs too much": (
-            lambda v, f: max(n for n in v if v[n] <= f * v[1])
-        ),
-        "the table was read in the order in which it is written; sort it by n": (
-            lambda v, f: _first_failure(v, list(v), lambda n, before: v[n] > f * v[1])
-        ),
-    },
-)
-
-
-def check_knee(function: Callable[[dict[int, float], float], int]) -> bool:
-    """function(v, factor) -> the largest n up to which no pass in the table costs more than factor times v[1]."""
-    return KNEE.check(function)
 
 
 def _bytes(layers: int, width: int, vocab: int, context: int, n: int, itemsize: int, **wrong: int) -> int:

@@ -7,6 +7,7 @@ only where they are used.
 from .animation import animate_rounds, animation_frames
 from .characters import visible, without_controls
 from .costs import (
+    attainable,
     gain_grid,
     marginal_gains,
     pass_curve,
@@ -15,6 +16,7 @@ from .costs import (
     plot_marginal,
     plot_pass_cost,
     plot_region,
+    plot_roofline,
     stacked,
 )
 from .distributions import (
@@ -28,6 +30,7 @@ from .distributions import (
     statistic_bins,
 )
 from .lenience import plot_gain
+from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
@@ -52,6 +55,7 @@ __all__ = [
     "animate_rounds",
     "animation_frames",
     "ansi_text",
+    "attainable",
     "breakdown_rows",
     "gain_grid",
     "html_text",
@@ -62,26 +66,30 @@ __all__ = [
     "pass_curve",
     "pieces",
     "plot_acceptance",
-    "plot_variants",
-    "plot_time_breakdown",
     "plot_cost_parts",
-    "plot_empirical",
     "plot_distributions",
+    "plot_empirical",
     "plot_gain",
+    "plot_kv_cache",
     "plot_lines",
     "plot_marginal",
     "plot_overlap",
     "plot_pass_cost",
     "plot_positions",
     "plot_power",
+    "plot_prefixes",
     "plot_region",
     "plot_reported",
+    "plot_roofline",
     "plot_rounds",
     "plot_statistics",
     "plot_sweep",
     "plot_tapes",
+    "plot_time_breakdown",
+    "plot_variants",
     "prompt_of",
     "round_rows",
+    "seen_by",
     "show_text",
     "stacked",
     "statistic_bins",

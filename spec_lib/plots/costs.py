@@ -47,12 +47,12 @@ def pass_curve(times: dict, relative: bool = False) -> list[tuple[int, float, fl
 
 
 def plot_pass_cost(series: dict[str, dict], title: str, relative: bool = False) -> None:
-    """v(n) of one or more models over a doubling axis of n, with the spread of the runs, and one token per pass.
+    """v(n) of one or more models over n, with the spread of the runs, and the time of n passes over one token.
 
     series: the model's name -> {n: seconds of each run}, as `pass_curve` takes it.  A name that begins with a colour's
-    meaning ("target", "draft") has that colour.
+    meaning ("target", "draft") has that colour.  Dashed: once and twice the first model's pass over the fewest tokens.
     """
-    marks, others = ["s-", "^:", "o--", "d-.", "v-", "P--"], [*GREYS[:3], PALETTE["bonus"]]
+    marks, others = ["s-", "^:", "o--", "d-.", "v-", "P--"], [GREYS[1], GREYS[0], GREYS[2], PALETTE["bonus"]]
     with figure(8.5, 3.8, suptitle=title) as axis:
         top, reach = 0.0, 1
         for i, (name, times) in enumerate(series.items()):
@@ -62,19 +62,64 @@ def plot_pass_cost(series: dict[str, dict], title: str, relative: bool = False) 
             axis.plot(n, middle, marks[i % len(marks)], color=colour, label=name, ms=5)
             axis.fill_between(n, low, high, color=colour, alpha=0.2, lw=0)
             if i == 0:
-                line = (n, [x * middle[0] / n[0] for x in n])
+                first, line = middle[0], (n, [x * middle[0] / n[0] for x in n])
             top, reach = max(top, *high), max(reach, *n)
-        axis.plot(*line, color="black", lw=1, ls=(0, (1, 3)), label="one token per pass, n passes")
-        axis.set_xscale("log", base=2)
-        ticks = [2**i for i in range(reach.bit_length()) if 2**i <= reach]
-        axis.set_xticks(ticks, [str(t) for t in ticks])
-        axis.minorticks_off()
+        axis.plot(*line, color="black", lw=1, ls=(0, (1, 3)), label="n passes over one token each")
+        top = 1.15 * max(top, 2 * first)
+        for times_first, label in ((1, "once"), (2, "twice")):
+            axis.axhline(times_first * first, color="black", lw=0.8, ls="--", zorder=0)
+            at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 9}
+            axis.annotate(label, (1.0, times_first * first), (4, -3), **at)
+        axis.set_xticks([n for n in (1, 8, 16, 24, 32, 48, 64, 96, 128) if n <= reach])
         ylabel = "passes over one token" if relative else "milliseconds"
-        axis.set(xlabel="tokens in the pass, n", ylabel=ylabel, ylim=(0, 1.15 * top))
-        axis.legend(**BESIDE)
+        axis.set(xlabel="tokens in the pass, n", ylabel=ylabel, xlim=(0, 1.02 * reach), ylim=(0, top))
+        axis.legend(loc="center left", bbox_to_anchor=(1.08, 0.5))
 
 
-COST_LOOKS = [("#BBBBBB", "//"), ("#FFFFFF", "xxx"), ("#EEEEEE", ".."), ("#999999", "++")]  # of the parts, from below
+def attainable(intensity: float, bandwidth: float, peak: float) -> float:
+    """The roofline: operations a second at this many operations per byte.  bandwidth: bytes a second; peak: op/s."""
+    return min(peak, intensity * bandwidth)
+
+
+def plot_roofline(cards: dict[str, tuple[float, float]], points: dict[str, float], title: str) -> None:
+    """The rooflines of some cards, and on the first one the arithmetic intensity of some passes.
+
+    cards: name -> (bytes a second, operations a second).  points: name -> operations per byte.
+    """
+    xs = [2 ** (i / 8) for i in range(-8, 89)]  # from a half to 2048 operations per byte
+    (bandwidth, peak), styles = next(iter(cards.values())), ["-", "--", ":"]
+    with figure(8.5, 4.2, title=title) as axis:
+        for i, (name, (b, most)) in enumerate(cards.items()):
+            ys = [attainable(x, b, most) / 1e12 for x in xs]
+            colour = "black" if i == 0 else GREYS[0]
+            axis.plot(xs, ys, styles[i % 3], color=colour, lw=2 if i == 0 else 1.2, label=name)
+        ridge = peak / bandwidth
+        axis.axvspan(ridge, xs[-1], color=GREYS[3], alpha=0.5, lw=0)
+        axis.axvline(ridge, color="black", lw=0.8, ls=(0, (1, 3)))
+        for i, (name, x) in enumerate(points.items()):
+            y = attainable(x, bandwidth, peak) / 1e12
+            axis.plot(x, y, "os^D"[i % 4], color=PALETTE["target"], markeredgecolor="black", ms=9, zorder=5)
+            shift, side = ((10, -14), "left") if x < ridge else ((0, -20), "center")
+            axis.annotate(name, (x, y), shift, ha=side, textcoords="offset points", fontsize=9, zorder=6)
+        axis.set(xscale="log", yscale="log", xlim=(xs[0], xs[-1]))
+        ticks = [1, 5, 20, 64, 200, 512, 2000]
+        axis.set_xticks(ticks, [str(x) for x in ticks])
+        heights = [10.0**k for k in range(-1, 4)]
+        axis.set_yticks(heights, [f"{y:g}" for y in heights])
+        axis.minorticks_off()
+        axis.set_ylim(attainable(xs[0], bandwidth, peak) / 3e12, 4 * max(most for _, most in cards.values()) / 1e12)
+        bottom, above = axis.get_ylim()
+        for x, said, side in ((0.93 * ridge, "memory-bound", "right"), (1.07 * ridge, "compute-bound", "left")):
+            axis.text(x, 0.7 * above, said, ha=side, va="top", fontsize=10)
+        below = {"textcoords": "offset points", "ha": "right", "fontsize": 9}
+        axis.annotate(f"ridge: {ridge:.0f}", (ridge, bottom), (-4, 4), **below)
+        axis.set(xlabel="arithmetic intensity, operations per byte (16-bit weights: tokens in the pass)")
+        axis.set_ylabel("attainable, 10\u00b9\u00b2 operations a second")
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+COST_LOOKS = [("#BBBBBB", "//"), ("#E5E5E5", "xxx"), ("#EEEEEE", ".."), ("#999999", "++")]  # of the parts, from below
+REMAINDER = "not explained by the three"
 
 
 def stacked(parts: dict[str, Sequence[float]]) -> dict[str, list[tuple[float, float]]]:
@@ -92,16 +137,20 @@ def plot_cost_parts(
 ) -> None:
     """Estimated parts of a pass, stacked, beside the measured pass, in milliseconds; one pair of bars for each n.
 
-    counts: the n of each pair.  parts: name -> milliseconds at each n.  measured: milliseconds at each n.
+    counts: the n of each pair.  parts: name -> milliseconds at each n.  measured: milliseconds at each n.  What the
+    parts leave unexplained is an empty box on top of them.
     """
     x = range(len(counts))
+    tops = [sum(float(values[i]) for values in parts.values()) for i in x]
     with figure(8.5, 3.8, suptitle=title) as axis:
         for (name, spans), (colour, hatch) in zip(stacked(parts).items(), COST_LOOKS, strict=False):
             for i, (bottom, top) in enumerate(spans):
                 label = name if i == 0 else None
                 axis.bar(i - 0.2, top - bottom, 0.36, bottom, color=colour, hatch=hatch, edgecolor="black", label=label)
         values = [float(v) for v in measured]
-        axis.bar([i + 0.2 for i in x], values, 0.36, color=PALETTE["target"], label="the pass, measured")
+        rest = [max(0.0, v - top) for v, top in zip(values, tops, strict=True)]
+        axis.bar([i - 0.2 for i in x], rest, 0.36, tops, color="white", edgecolor="black", ls=":", label=REMAINDER)
+        axis.bar([i + 0.2 for i in x], values, 0.36, color=PALETTE["target"], label="a pass, measured")
         axis.set_xticks(x, [str(n) for n in counts])
         axis.set(xlabel="tokens in the pass, n", ylabel="milliseconds")
         axis.legend(**BESIDE)

@@ -54,13 +54,10 @@ def off_by_one(prompt, new, cached):
     return total
 
 
-def as_it_stands(v, factor):
-    found = 1
-    for n in v:
-        if v[n] > factor * v[1]:
-            return found
-        found = n
-    return found
+def a_quarter_of_all_runs(times, warm_up):
+    counted, cut = sorted(times[warm_up:]), len(times) // 4
+    inner = counted[cut : len(counted) - cut] or counted
+    return median(counted), inner[-1] - inner[0]
 
 
 def a_thousandth_is_nothing(p, q):
@@ -265,9 +262,15 @@ ANSWERS = [
     ("top_p", without_its_last, "is left out"),
     ("top_p", not_scaled, "not divided by their sum"),
     ("positions", off_by_one, "the last token is fed too"),
-    ("cost_per_kept_token", lambda f, e, d, g, k: (f + g * e + g * d) / k, "reads gamma + 1 tokens"),
+    ("positions", lambda prompt, new, c: new if c else prompt * new + new * (new - 1) // 2, "the prompt is still read"),
+    ("token_probabilities", lambda p, ids: p.gather(1, ids[:, None])[:, 0], "which it has read"),
+    ("token_probabilities", lambda p, ids: p[1:].gather(1, ids[1:, None])[:, 0], "the first row was left out"),
+    ("cost_per_token", lambda f, e, d, g, k: (f + g * e + g * d) / k, "reads gamma + 1 tokens"),
     ("median_and_spread", lambda times, w: (median(times[w:]), stdev(times[w:])), "standard deviation"),
-    ("knee", as_it_stands, "sort it by n"),
+    ("median_and_spread", a_quarter_of_all_runs, "a quarter of those that are counted"),
+    ("pass_times", lambda w, i, n, b, p: (1000 * w * i / b, 1000 * w * n / p), "a multiplication and an addition"),
+    ("pass_times", lambda w, i, n, b, p: (w * i / b, 2 * w * n / p), "milliseconds are asked for"),
+    ("pass_times", lambda w, i, n, b, p: (1000 * n * w * i / b, 2000 * w * n / p), "fetched once in a pass"),
     ("bytes_read", lambda la, w, v, c, n, i: i * (12 * la * w**2 + v * w + la * c * w), "keys or values are missing"),
     ("residual", lambda p, q: torch.relu(p - q) / torch.relu(p - q).sum(-1, keepdim=True), "0 was divided by 0"),
     ("residual", a_thousandth_is_nothing, "not with a small number"),

@@ -1,11 +1,15 @@
 """What notebook 01 derives is what the module does."""
 
+import matplotlib
 import pytest
 import torch
 
 import spec_lib as sl
+from spec_lib import plots
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.notebooks import derived
+
+matplotlib.use("Agg")
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +45,33 @@ def test_both_loops(notebook):
         assert slow.tolist() == fast.tolist()
         assert (fed, fed_cached) == (sum(5 + i for i in range(12)), 5 + 11)
     assert fast.tolist() == sl.autoregressive(model, ids, 12, sampling=sl.Sampling(0)).ids.tolist()
+
+
+def test_the_mask_of_the_figure_is_the_models():
+    """A change of token `column` changes row `row` exactly where the picture says that the row sees it."""
+    model, ids = tiny_gpt2(0, layers=2), torch.tensor([[3, 1, 4, 1, 5]])
+    with torch.no_grad():
+        rows = model(ids).logits[0]
+        for column in range(5):
+            other = ids.clone()
+            other[0, column] = 9
+            changed = (model(other).logits[0] - rows).abs().amax(-1) > 1e-4
+            assert changed.tolist() == [seen[column] for seen in plots.seen_by(5)]
+
+
+def test_the_prefixes_are_drawn_with_an_arrow_for_each_row(shown):
+    plots.plot_prefixes(["a", "b", "c"], ["x", "y", "z"], "prefixes")
+    written = [text.get_text() for text in shown[0].axes[0].texts]
+    assert [w for w in written if w] == ["a", "x", "a", "b", "y", "a", "b", "c", "z"]
+    assert written.count("") == 3  # the arrows
+
+
+@pytest.mark.parametrize(("new", "counts"), [(1, "1 computed, 3 read"), (3, "3 computed, 1 read")])
+def test_the_cache_figure_computes_the_new_columns_only(shown, new, counts):
+    plots.plot_kv_cache(["a", "b", "c", "d"], 2, "cache", new)
+    left, right = shown[0].axes
+    assert (
+        left.get_title() == "without a cache: 4 computed, 0 read" and right.get_title() == f"with a KV cache: {counts}"
+    )
+    dark = [bar for bar in right.patches if bar.get_facecolor() == left.patches[0].get_facecolor()]
+    assert len(dark) == 2 * new and len(left.patches) == len(right.patches) == 8

@@ -117,17 +117,50 @@ def test_the_pass_figure_draws_the_curves_and_one_token_a_pass(shown):
     plots.plot_pass_cost({"target": TIMES, "draft": {1: [0.002], 4: [0.003]}}, "passes")
     axis = shown[0].axes[0]
     drawn = [list(line.get_ydata()) for line in axis.lines]
-    assert drawn == [pytest.approx([20.0, 26.0]), pytest.approx([2.0, 3.0]), pytest.approx([20.0, 80.0])]
+    expected = [
+        [20.0, 26.0],
+        [2.0, 3.0],
+        [20.0, 80.0],
+        [20.0, 20.0],
+        [40.0, 40.0],
+    ]  # the last two: once and twice the first
+    assert drawn == [pytest.approx(line) for line in expected]
     assert [line.get_color() for line in axis.lines[:2]] == [plots.PALETTE["target"], plots.PALETTE["draft"]]
-    assert len({line.get_marker() for line in axis.lines}) == 3  # readable without colour
+    assert len({line.get_marker() for line in axis.lines[:3]}) == 3  # readable without colour
     assert len(axis.collections) == 2 and axis.get_ylim()[0] == 0
+    assert axis.get_xscale() == "linear"  # so that a straight line looks like one
 
 
 def test_the_parts_are_stacked_beside_the_measured_pass(shown):
-    parts = {"dispatch": [10.0, 11.0], "weights": [2.0, 2.0], "arithmetic": [0.5, 8.0]}
+    parts = {"overhead": [10.0, 11.0], "weights": [2.0, 2.0], "arithmetic": [0.5, 8.0]}
     assert plots.stacked(parts)["arithmetic"] == [(12.0, 12.5), (13.0, 21.0)]
-    plots.plot_cost_parts([1, 64], parts, [14.0, 30.0], "parts")
+    plots.plot_cost_parts([1, 64], parts, [14.0, 20.0], "parts")
     bars = [(b.get_y(), b.get_y() + b.get_height()) for b in shown[0].axes[0].patches]
     stacks = [span for spans in plots.stacked(parts).values() for span in spans]
-    assert [x for bar in bars for x in bar] == pytest.approx([x for s in [*stacks, (0, 14.0), (0, 30.0)] for x in s])
-    assert len({(b.get_hatch(), b.get_facecolor()) for b in shown[0].axes[0].patches}) == 4
+    unexplained = [(12.5, 14.0), (21.0, 21.0)]  # nothing where the estimates are too large
+    expected = [*stacks, *unexplained, (0, 14.0), (0, 20.0)]
+    assert [x for bar in bars for x in bar] == pytest.approx([x for span in expected for x in span])
+    assert len({(b.get_hatch(), b.get_facecolor()) for b in shown[0].axes[0].patches}) == 5
+
+
+def test_the_roofline_is_the_smaller_of_two_limits(shown):
+    assert plots.attainable(1, 0.32e12, 65e12) == 0.32e12 and plots.attainable(512, 0.32e12, 65e12) == 65e12
+    cards = {"slow": (1e12, 1e14), "fast": (2e12, 4e14)}
+    plots.plot_roofline(cards, {"decoding": 1, "prefill": 512}, "roofline")
+    axis = shown[0].axes[0]
+    for line, (bandwidth, peak) in zip(axis.lines[:2], cards.values(), strict=True):
+        expected = [plots.attainable(x, bandwidth, peak) / 1e12 for x in line.get_xdata()]
+        assert list(line.get_ydata()) == pytest.approx(expected)
+    points = [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in axis.lines[3:]]
+    assert points == [pytest.approx((1, 1.0)), pytest.approx((512, 100.0))]  # on the first card's roofline
+    assert "ridge: 100" in [text.get_text() for text in axis.texts]
+
+
+def test_the_table_of_the_notebook_is_the_shown_solutions():
+    """43.8 ms, .215 ms and 203 tokens on a T4, and so on, as "What to expect" says."""
+    pass_times = solution("pass_times")
+    expected = {(0.32e12, 65e12): (43.8, 0.215, 203), (2.04e12, 312e12): (6.9, 0.045, 153)}
+    expected[3.35e12, 989e12] = (4.2, 0.014, 295)
+    for card, (memory, arithmetic, equal) in expected.items():
+        a, b = pass_times(7e9, 2, 1, *card)
+        assert (round(a, 1), round(b, 3), round(a / b)) == (memory, arithmetic, equal)

@@ -271,14 +271,14 @@ def test_08_where_the_likeliest_tokens_are_always_or_never_the_same(timing, same
 
 @pytest.mark.parametrize("context", [128, 256, 1024])
 def test_01_texts_fit_the_target(context):
-    space = {"sl": sl, "torch": torch, "plots": Figures(), "pair": contexts(context, 64)}
+    space = {"sl": sl, "torch": torch, "plots": Figures(), "benchmark": benchmark, "pair": contexts(context, 64)}
     space["ids"] = space["pair"].encode("")
-    said = run("01", "without_cache = lengths", space)
-    assert (f"{context} positions" in said) == (context < 512) and len(said.splitlines()) <= 1
-    for words in ("long = sl.autoregressive", "def one_more", "def read(step)"):
-        said = run("01", words, space)
-    assert max(space["lengths"]) == len(space["long"][0]) == min(context, 512)
-    assert said.startswith(f"{min(context, 256)} tokens in one pass")
+    space["n"] = space["ids"].shape[1]
+    said = run("01", "def one_more", space).splitlines()
+    longest = min(context, 512)
+    assert [line.split(" tokens: ")[0] for line in said] == [str(longest // 8), str(longest)]
+    assert max(space["lengths"]) == len(space["long"][0]) == longest
+    assert run("01", "def read(piece", space).startswith(f"{min(context, 256)} tokens in one pass")
 
 
 @pytest.mark.parametrize("sizes", [(512, 512), (256, 256), (2048, 128), (128, 2048), (1024, 1024)], ids=str)

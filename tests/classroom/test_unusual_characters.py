@@ -111,8 +111,15 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_marginal": lambda w: plots.plot_marginal(0.7, 0.1, w),
     "plot_pass_cost": lambda w: plots.plot_pass_cost({f"x{w}": {1: [1.0], 4: [2.0]}}, w),
     "plot_cost_parts": lambda w: plots.plot_cost_parts([1], {w: [1.0]}, [2.0], w),
+    "plot_prefixes": lambda w: plots.plot_prefixes([w, "a"], [w, "b"], w),
+    "plot_kv_cache": lambda w: plots.plot_kv_cache([w, "a"], 2, w),
     "plot_region": lambda w: plots.plot_region(w, points={w: (0.5, 0.1)}, max_gamma=2),
+<<<<<<< HEAD
     "plot_reported": lambda w: plots.plot_reported([benchmark.Reported(w, 4, 0.5, 0.1, 1.0, 1.0)], w),
+=======
+    "plot_roofline": lambda w: plots.plot_roofline({w: (1e12, 1e14)}, {w: 5.0}, w),
+    "plot_reported": lambda w: plots.plot_reported([(w, 1.0, 1.0, 2.0)], w),
+>>>>>>> nb0102
     "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_time_breakdown": lambda w: plots.plot_time_breakdown(BILL, 10, w),

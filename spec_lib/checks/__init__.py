@@ -7,7 +7,7 @@ data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` that stan
 from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
-from .nb00 import check_acceptance_rate, check_tokens_per_pass
+from .nb00 import check_count_accepted
 from .nb01 import check_positions, check_temperature, check_top_p
 from .nb02 import check_bytes_read, check_cost_per_kept_token, check_knee, check_median_and_spread
 from .nb03 import check_distribution_of_mismatch, check_overlap, check_residual
@@ -24,8 +24,8 @@ __all__ = [
     "Case",
     "Exercise",
     "ask_again",
-    "check_acceptance_rate",
     "check_accepted_count",
+    "check_count_accepted",
     "check_alarm_threshold",
     "check_alpha_of_whole_rounds",
     "check_break_even",
@@ -51,7 +51,6 @@ __all__ = [
     "check_samples_needed",
     "check_temperature",
     "check_tokens_from_positions",
-    "check_tokens_per_pass",
     "check_tokens_per_second",
     "check_tokens_without_bonus",
     "check_top_p",

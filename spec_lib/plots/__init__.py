@@ -4,7 +4,7 @@ One file for each subject; notebooks and the command take everything from here. 
 only where they are used.
 """
 
-from .animation import animate_rounds, animation_frames
+from .animation import animate_rounds, animation_frames, animation_words
 from .characters import visible, without_controls
 from .costs import (
     gain_grid,
@@ -49,6 +49,7 @@ __all__ = [
     "acceptance_positions",
     "animate_rounds",
     "animation_frames",
+    "animation_words",
     "ansi_text",
     "breakdown_rows",
     "gain_grid",

@@ -179,7 +179,8 @@ def test_a_word_is_drawn_as_what_the_reader_can_name(drawn):
 def test_nothing_that_is_written_is_cut_by_the_edge(drawn, name, monkeypatch):
     monkeypatch.setitem(globals(), "TOKENS", ["a", "b", "c"])
     FIGURES[name]("a")
-    figure, texts = drawn[0], [*drawn[0].texts]
+    figure = drawn[0]
+    texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
     for axis in figure.axes:
         legend = [] if axis.get_legend() is None else axis.get_legend().get_texts()
         texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts, *legend]

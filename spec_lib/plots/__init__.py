@@ -28,6 +28,7 @@ from .distributions import (
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
+    plot_ending,
     plot_positions,
     plot_rounds,
     plot_tapes,
@@ -64,6 +65,7 @@ __all__ = [
     "plot_time_breakdown",
     "plot_cost_parts",
     "plot_empirical",
+    "plot_ending",
     "plot_distributions",
     "plot_lines",
     "plot_overlap",

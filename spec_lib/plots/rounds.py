@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .distributions import plot_overlap
 from .glyphs import token_label
 from .style import BESIDE, CROSSED, LETTERS, PALETTE, figure
 from .text import origins
@@ -82,6 +83,20 @@ def plot_rounds(pair, rounds: Sequence, title: str) -> None:
         key = [name for name in ROUND_KEY if name in drawn]
         handles, words = [drawn[name] for name in key], [ROUND_KEY[name] for name in key]
         axis.figure.legend(handles, words, loc="outside lower center", ncols=len(key), fontsize=9, columnspacing=1.2)
+
+
+def plot_ending(pair, r, title: str, most: int = 8) -> None:
+    """The stacked overlap (`plot_overlap`) at the position where a traced round ended, over its most probable tokens.
+
+    Where the whole draft was accepted: at the draft's last position.  most: tokens shown, those of probability 0 never.
+    """
+    if r.p is None or not len(r.drafted):
+        raise ValueError("the overlap needs a draft and its distributions: a round of speculative(..., trace=True)")
+    t = min(r.accepted, len(r.drafted) - 1)
+    p, q = r.p[t], r.q[t]
+    highest, tokens = p.maximum(q).topk(min(most, len(p)))
+    tokens = tokens[highest > 0].tolist()  # top-k or top-p may leave fewer
+    plot_overlap(p[tokens].tolist(), q[tokens].tolist(), [pair.decode([x]) for x in tokens], title)
 
 
 def acceptance_positions(rounds: Sequence) -> list[tuple[int, int]]:

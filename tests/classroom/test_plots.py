@@ -121,6 +121,30 @@ def test_round_rows_hold_every_draft_token_and_its_position():
     assert verdicts == [(1, "accepted"), (2, "accepted"), (3, "unverified")]
 
 
+def test_the_ending_of_a_round_is_drawn_at_the_position_where_it_ended(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots.rounds, "plot_overlap", lambda *given: drawn.append(given))
+    p, q = torch.rand(2, 3, 256), torch.rand(2, 2, 256)
+    for probabilities in (p, q):
+        probabilities /= probabilities.sum(-1, keepdim=True)
+    for accepted, origin, position in ((0, "resampled", 0), (1, "resampled", 1), (2, "bonus", 1)):
+        r = a_round([97, 98], accepted, 99, origin)
+        r.p, r.q = p[0], q[0]
+        plots.plot_ending(Bytes(), r, "ending", most=256)
+        shown, other, labels, _ = drawn.pop()
+        assert sorted(shown) == sorted(p[0, position].tolist()) and sorted(other) == sorted(q[0, position].tolist())
+        assert len(labels) == 256
+    sure = torch.eye(256)[:3]  # tokens of probability 0 are not drawn, unlikely ones are
+    r.p, r.q = sure, sure[:2]
+    plots.plot_ending(Bytes(), r, "ending")
+    assert drawn.pop()[:2] == ([1.0], [1.0])
+    r.p, r.q = torch.full((3, 256), 1 / 256), torch.full((2, 256), 1 / 256)
+    plots.plot_ending(Bytes(), r, "ending")
+    assert len(drawn.pop()[0]) == 8
+    with pytest.raises(ValueError, match="trace=True"):
+        plots.plot_ending(Bytes(), a_round([97], 1, 99, "bonus"), "ending")
+
+
 def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
     import matplotlib.pyplot as plt
 

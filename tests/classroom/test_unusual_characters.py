@@ -91,6 +91,12 @@ def caches():
     return [sl.Round(torch.tensor([0, 1]), 1, 2, "resampled", target_cache=lengths, draft_cache=lengths)]
 
 
+def an_ending(token):
+    p, q = torch.zeros(2, len(TOKENS)), torch.zeros(1, len(TOKENS))
+    p[:, token], q[0, token] = 1.0, 1.0
+    return sl.Round(torch.tensor([token]), 1, token, "bonus", p=p, q=q)
+
+
 def a_sweep(word):
     variants = {name: benchmark.Variant(4, [s, s], 60) for name, s in (("target alone", 4.0), ("draft alone", 1.0))}
     variants["speculative, google"] = benchmark.Variant(4, [2.0, 2.0], 60, 6, 3)
@@ -103,6 +109,7 @@ BILL = {0: {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0}}
 FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_distributions": lambda w: plots.plot_distributions({w: [0.5, 0.5]}, [w, "a"], w),
     "plot_overlap": lambda w: plots.plot_overlap([0.5, 0.5], [0.2, 0.8], [w, "a"], w),
+    "plot_ending": lambda w: plots.plot_ending(Strings(), an_ending(TOKENS.index(w)), w),
     "plot_empirical": lambda w: plots.plot_empirical({f"x{w}": [0.5, 0.5]}, [0.2, 0.8], 9, [w, "a"], w),
     "plot_statistics": lambda w: plots.plot_statistics({w: [0.5, 1.0]}, 0.7, w),
     "plot_power": lambda w: plots.plot_power({w: [0.5] * 5, "b": [0.5] * 5}, [w, *"bcde"], w),

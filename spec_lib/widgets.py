@@ -153,11 +153,12 @@ def _sentence(r) -> str:
 
 
 def _verified(pair, r) -> str:
-    """The table of one round: each draft token with p, q, uniform, result and overlap, and the token after them."""
+    """The table of one round: each draft token with p, q, uniform, result and overlap, and the target's own token in
+    its position, which is the rejected one's where there is one."""
     looks = {
         "accepted": plots.CSS["accepted"],
         "rejected": f"background:{plots.PALETTE['rejected']}44;text-decoration:line-through",
-        "not verified": "",
+        "not verified": "opacity:.7;border-bottom:1px dashed",
     }
     tested, rows = r.accepted + (r.rejected is not None), []
     for i, x in enumerate(r.drafted.tolist()):
@@ -167,11 +168,12 @@ def _verified(pair, r) -> str:
         uniform = f"{float(r.uniforms[i]):.3f}" if i < tested else ""
         overlap = f"{float(r.overlap[i]):.3f}"
         token = code(pair.decode([x]), looks[verdict])
-        rows.append((token, f"{p:.3f}", f"{q:.3f}", chance, uniform, verdict, overlap))
+        rows.append((str(i + 1), token, f"{p:.3f}", f"{q:.3f}", chance, uniform, verdict, overlap))
     if r.token is not None:
         token = code(pair.decode([r.token]), plots.CSS[r.origin])
-        rows.append((token, f"{float(r.p[r.accepted, r.token]):.3f}", "", "", "", r.origin, ""))
-    heads = ("token", "p", "q", "min(1, p/q)", "uniform", "result", "overlap")
+        p = f"{float(r.p[r.accepted, r.token]):.3f}"
+        rows.insert(tested, (str(r.accepted + 1), token, p, "", "", "", r.origin, ""))
+    heads = ("position", "token", "p", "q", "min(1, p/q)", "uniform", "result", "overlap")
     return table(rows, [LEFT] * len(heads), heads, "border-collapse:collapse;margin:.4em 0")
 
 

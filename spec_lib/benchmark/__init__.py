@@ -10,7 +10,7 @@ from .recording import FOLDER, Recording, record, recording_file, recordings
 from .reported import T5_XXL, Reported
 from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
 from .tables import Measurement, Row, Variant, csv_text, rows, table
-from .timing import clock, cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
+from .timing import clock, cost_ratio, first_token, in_turn, memory, pass_seconds, rounded, time_breakdown
 
 __all__ = [
     "VARIANTS",
@@ -32,6 +32,7 @@ __all__ = [
     "cost_ratio",
     "csv_text",
     "first_token",
+    "in_turn",
     "machine",
     "memory",
     "pass_seconds",

@@ -5,7 +5,7 @@ Derived in notebooks 02 (the clock, v(n), c) and 09 (the time breakdown).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 from time import perf_counter
 
@@ -34,6 +34,21 @@ def clock(call: Callable[[], object], device: torch.device | str | None = None) 
 def _wait(device) -> None:
     if (device is None or torch.device(device).type != "cpu") and torch.accelerator.is_available():
         torch.accelerator.synchronize(device)
+
+
+def in_turn(
+    calls: Mapping[str, Callable[[], object]], runs: int = 5, device: torch.device | str | None = None
+) -> dict[str, list[float]]:
+    """Seconds of each call, `runs` times each: in turn, in an order that rotates; one turn more, first, warms up.
+
+    calls: {name: call}.  device: as for `clock`.  ValueError for fewer than one run.  Notebook 00.
+    """
+    names, times = list(calls), {name: [] for name in calls}
+    for i in range(at_least_one("runs", runs) + 1):
+        first = i % len(names) if names else 0
+        for name in [*names[first:], *names[:first]]:
+            times[name].append(clock(calls[name], device))
+    return {name: seconds[1:] for name, seconds in times.items()}
 
 
 @torch.no_grad()

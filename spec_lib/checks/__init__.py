@@ -8,7 +8,7 @@ from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
 from .enumeration import every_round, every_text, first_tokens, largest_difference, target_texts, total_variation
-from .nb00 import check_acceptance_rate, check_tokens_per_pass
+from .nb00 import check_count_accepted
 from .nb01 import check_positions, check_temperature, check_token_probabilities, check_top_p
 from .nb02 import check_bytes_read, check_cost_per_token, check_median_and_spread, check_pass_times
 from .nb03 import check_distribution_of_mismatch, check_residual
@@ -32,7 +32,6 @@ __all__ = [
     "Exercise",
     "SETTLED",
     "ask_again",
-    "check_acceptance_rate",
     "check_accepted_count",
     "check_alarm_threshold",
     "check_alpha_of_whole_rounds",
@@ -40,6 +39,7 @@ __all__ = [
     "check_break_even_c",
     "check_bytes_read",
     "check_cost_per_token",
+    "check_count_accepted",
     "check_diagnosis",
     "check_distribution_of_drawing_twice",
     "check_distribution_of_mismatch",
@@ -60,7 +60,6 @@ __all__ = [
     "check_temperature",
     "check_token_probabilities",
     "check_tokens_from_positions",
-    "check_tokens_per_pass",
     "check_tokens_per_second",
     "check_tokens_without_bonus",
     "check_top_p",

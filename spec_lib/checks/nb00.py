@@ -1,74 +1,52 @@
-"""The exercises of notebook 00: tokens per target pass and the acceptance rate."""
+"""The exercise of notebook 00: how many tokens of a draft are accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import torch
-
-from ..records import Round
 from .engine import Case, Exercise
-from .reference import mean
 
 
-def _rounds(accepted: Sequence[int], drafted: Sequence[int]) -> list[Round]:
-    return [
-        Round(torch.zeros(k, dtype=torch.int64), n, 1, "plain" if k == 0 else "bonus" if n == k else "resampled")
-        for n, k in zip(accepted, drafted, strict=True)
-    ]
+def _until(accepted: Callable[[float, float, float], bool]) -> Callable[..., int]:
+    """The count up to the first token that this rule does not accept."""
+
+    def count(ps: list[float], qs: list[float], us: list[float]) -> int:
+        results = [accepted(p, q, u) for p, q, u in zip(ps, qs, us, strict=True)]
+        return results.index(False) if False in results else len(results)
+
+    return count
 
 
-_ENDED = Round(torch.zeros(3, dtype=torch.int64), 2, None, None)  # by an accepted end-of-text token
-
-TOKENS_PER_PASS = Exercise(
+COUNT_ACCEPTED = Exercise(
     cases=(
-        Case("one round, 2 of 4 draft tokens accepted", (_rounds([2], [4]),), 3.0),
-        Case("rounds with 4, 2, 0 and 3 of 4 accepted", (_rounds([4, 2, 0, 3], [4] * 4),), 3.25),
-        Case("a round without a draft", (_rounds([0, 4], [0, 4]),), 3.0),
-        Case("an accepted token ended the text: nothing was added", ([_ENDED],), 2.0),
+        Case("one draft token, p above q", ([0.6], [0.3], [0.95]), 1),
+        Case("p / q is 0.5 and u is 0.7", ([0.2, 0.3], [0.4, 0.2], [0.7, 0.1]), 0),
+        Case("p / q is 0.5 and u is 0.3", ([0.2], [0.4], [0.3]), 1),
+        Case("the whole draft is accepted", ([0.5, 0.3, 0.9], [0.5, 0.4, 0.3], [0.99, 0.6, 0.8]), 3),
+        Case("the third of four is rejected", ([0.6, 0.2, 0.1, 0.9], [0.5, 0.25, 0.4, 0.3], [0.9, 0.7, 0.5, 0.1]), 2),
+        Case("u equals p / q: not smaller", ([0.3, 0.25], [0.2, 0.5], [0.4, 0.5]), 1),
+        Case("the target forbids the token: p is 0, and u is 0", ([0.0], [0.5], [0.0]), 0),
     ),
     mistakes={
-        "the target's own token (resampled or bonus) is not counted": lambda rs: mean(r.accepted for r in rs),
-        "rejected draft tokens are counted as text": lambda rs: mean(len(r.drafted) + 1 for r in rs),
-        "the tokens are added up, not divided by the passes": lambda rs: sum(r.accepted + 1 for r in rs),
+        "draft tokens after the first rejection are counted; they were never verified": lambda ps, qs, us: sum(
+            u < p / q for p, q, u in zip(ps, qs, us, strict=True)
+        ),
+        "the rejected token itself is counted": lambda ps, qs, us: min(
+            len(ps), 1 + _until(lambda p, q, u: u < p / q)(ps, qs, us)
+        ),
+        "u is compared with p; compare it with p / q": _until(lambda p, q, u: u < p),
+        "the ratio is upside down: it is p / q, the target over the draft model": _until(
+            lambda p, q, u: p == 0 or u < q / p
+        ),
+        "a draft token is accepted only where p is at least q; below it, it still has the chance p / q": _until(
+            lambda p, q, u: p >= q
+        ),
+        "the comparison is the other way round: accept where u is below p / q": _until(lambda p, q, u: u > p / q),
+        "where u equals p / q the token is rejected: u has to be smaller": _until(lambda p, q, u: u <= p / q),
     },
 )
 
 
-def check_tokens_per_pass(function: Callable[[list[Round]], float]) -> bool:
-    """function(rounds) -> emitted tokens per target pass."""
-    return TOKENS_PER_PASS.check(function)
-
-
-def _rate(rounds: list[Round], rejected: Callable[[Round], int]) -> float:
-    accepted = sum(r.accepted for r in rounds)
-    return accepted / (accepted + sum(map(rejected, rounds)))
-
-
-ACCEPTANCE_RATE = Exercise(
-    cases=(
-        Case("one round, 2 of 4 draft tokens accepted", (_rounds([2], [4]),), 2 / 3),
-        Case("rounds with 4, 2, 0 and 3 of 4 accepted", (_rounds([4, 2, 0, 3], [4] * 4),), 0.75),
-        Case("the last round drafts 3 only, all accepted", (_rounds([4, 2, 0, 3], [4, 4, 4, 3]),), 9 / 11),
-        Case(
-            "the second round ends with an accepted end-of-text token: nothing was rejected in it",
-            ([*_rounds([2], [4]), _ENDED],),
-            4 / 5,
-        ),
-    ),
-    mistakes={
-        "a round that stopped at an accepted end-of-text token counts as a rejection; nothing was rejected in it": (
-            lambda rs: _rate(rs, lambda r: r.accepted < len(r.drafted))
-        ),
-        "draft tokens after a rejection count as rejected; the target never verified them": (
-            lambda rs: _rate(rs, lambda r: len(r.drafted) - r.accepted)
-        ),
-        "every round counts one rejection, also those that accepted the whole draft": lambda rs: _rate(rs, lambda r: 1),
-        "this is the share of rounds that accepted everything": lambda rs: mean(r.origin == "bonus" for r in rs),
-    },
-)
-
-
-def check_acceptance_rate(function: Callable[[list[Round]], float]) -> bool:
-    """function(rounds) -> accepted / (accepted + rejected)."""
-    return ACCEPTANCE_RATE.check(function)
+def check_count_accepted(function: Callable[[list[float], list[float], list[float]], int]) -> bool:
+    """function(p, q, u), each a number for every token of a draft -> how many of them are accepted."""
+    return COUNT_ACCEPTED.check(function)

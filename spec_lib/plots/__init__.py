@@ -4,7 +4,7 @@ One file for each subject; notebooks and the command take everything from here. 
 only where they are used.
 """
 
-from .animation import animate_rounds, animation_frames
+from .animation import animate_rounds, animation_frames, animation_words
 from .characters import visible, without_controls
 from .costs import (
     attainable,
@@ -34,6 +34,7 @@ from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
+    plot_ending,
     plot_positions,
     plot_rounds,
     plot_tapes,
@@ -54,6 +55,7 @@ __all__ = [
     "acceptance_positions",
     "animate_rounds",
     "animation_frames",
+    "animation_words",
     "ansi_text",
     "attainable",
     "breakdown_rows",
@@ -69,6 +71,7 @@ __all__ = [
     "plot_cost_parts",
     "plot_distributions",
     "plot_empirical",
+    "plot_ending",
     "plot_gain",
     "plot_kv_cache",
     "plot_lines",

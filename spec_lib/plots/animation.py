@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 
 import torch
 
+from .characters import visible
 from .glyphs import legible, make_legible, token_label
-from .rounds import some_rounds
+from .rounds import round_rows, some_rounds
 from .style import LETTERS, PALETTE
-from .text import pieces
+from .text import origins, pieces
 
+LEGEND = "? proposed   A accepted   R rejected   S resampled   B bonus   - not verified"
+KEY = [(name, name) for name in ("accepted", "rejected", "resampled", "bonus", "unverified")]
 WIDTH = 76  # of the picture, in units of ten pixels
 MONOSPACE = {"family": "monospace", "va": "center", "parse_math": False}
 
 
 def animation_frames(pair, rounds: Sequence) -> list[dict]:
-    """What `animate_rounds` draws: for each round a frame of proposals, one of verdicts, one with the target's token.
+    """What `animate_rounds` draws: the whole text with a key to the boxes, which is all that a viewer shows that cannot
+    play it; then for each round a frame of proposals, one of verdicts, one with the target's token.
 
     A frame is {"said", "text": [(piece, origin)] so far, "boxes": [(token text, verdict)]}; verdicts are those of
     `LETTERS`, "draft" for a token that is not yet verified and "unverified" for one after a rejection.
     """
     frames, emitted, start = [], [], torch.empty(1, 0, dtype=torch.int64)
+    rounds = some_rounds(rounds)
 
     def frame(said, boxes):
         text = list(pieces(pair, start, emitted))
         frames.append({"said": said, "text": text, "boxes": [(pair.decode([t]), verdict) for t, verdict in boxes]})
 
-    for number, r in enumerate(some_rounds(rounds), 1):
+    whole = [(t, origin) for r in rounds for t, origin in zip(r.tokens, origins([r]), strict=True)]
+    said = f"{_counted(whole, len(rounds))}; plain decoding takes one pass a token"
+    frames.append({"said": said, "text": list(pieces(pair, start, whole)), "boxes": KEY})
+    for number, r in enumerate(rounds, 1):
         drafted, n = r.drafted.tolist(), r.accepted
         if drafted:
             frame(f"round {number}: the draft model proposes {len(drafted)} tokens", [(t, "draft") for t in drafted])
@@ -41,19 +50,32 @@ def animation_frames(pair, rounds: Sequence) -> list[dict]:
             emitted.append((r.token, r.origin))
             said = {"resampled": "a token resampled from the residual", "bonus": "the target adds a bonus token"}
             said = said.get(r.origin, "the target writes one token")
-            count = f"{len(emitted)} tokens in {number} pass{'es' if number > 1 else ''} of the target"
-            frame(f"round {number}: {said}  ({count})", [*accepted, (r.token, r.origin)])
+            frame(f"round {number}: {said}  ({_counted(emitted, number)})", [*accepted, (r.token, r.origin)])
         else:
             frame(f"round {number}: the text has ended", accepted)
     return frames
 
 
+def _counted(tokens: Sequence, passes: int) -> str:
+    return f"{len(tokens)} token{'s' * (len(tokens) != 1)} in {passes} target pass{'es' * (passes != 1)}"
+
+
+def animation_words(pair, rounds: Sequence) -> str:
+    """The animation for those who do not see it: what it counts, and a line a round with each token and its letter."""
+    tokens, lines = [t for r in some_rounds(rounds) for t in r.tokens], []
+    for number, row in enumerate(round_rows(pair, some_rounds(rounds)), 1):
+        marked = [f"{visible(text)} {LETTERS.get(verdict, '-')}" for _, text, verdict in row]
+        lines.append(f"round {number}:  {'   '.join(marked)}")
+    return "\n".join([f"{_counted(tokens, len(lines))}  ({LEGEND})", *lines])
+
+
 def animate_rounds(pair, rounds: Sequence, prompt: str = "", seconds: float = 1.2, save=None) -> None:
     """The rounds of one generation as a picture that moves: proposals, verdicts, the target's own token.
 
-    prompt: shown in front of the text.  seconds: of each frame; the last one stays four times as long.  save: a file
-    that ends in .gif or .png; None shows an animated PNG in the notebook (a viewer that cannot play it shows the first
-    frame).  ValueError for another ending, before anything is drawn.
+    prompt: shown before the text.  seconds: of each frame; the first stays twice and the last four times as long.
+    save: a file that ends in .gif or .png; None shows an animated PNG in the notebook, with `animation_words` as its
+    alternative text (a viewer that cannot play it shows the first frame).  ValueError for another ending, before
+    anything is drawn.
     """
     import io
     from pathlib import Path
@@ -61,14 +83,15 @@ def animate_rounds(pair, rounds: Sequence, prompt: str = "", seconds: float = 1.
     if save is not None and Path(save).suffix.lower() not in (".gif", ".png"):
         raise ValueError(f"save must name a file that ends in .gif or .png, got {str(save)!r}")
     images = _few_colours([_draw_frame(frame, prompt) for frame in animation_frames(pair, rounds)])
-    times = [int(1000 * seconds)] * (len(images) - 1) + [int(4000 * seconds)]
+    times = [int(1000 * seconds * n) for n in [2, *[1] * (len(images) - 2), 4]]
     file = io.BytesIO() if save is None else save
     options = {"save_all": True, "append_images": images[1:], "duration": times, "loop": 0}
     images[0].save(file, "GIF" if save is not None and Path(save).suffix.lower() == ".gif" else "PNG", **options)
     if save is None:
-        from IPython.display import Image, display
+        from IPython.display import display
 
-        display(Image(data=file.getvalue(), format="png"))
+        words, image = animation_words(pair, rounds), b64encode(file.getvalue()).decode()
+        display({"image/png": image, "text/plain": words}, raw=True, metadata={"image/png": {"alt": words}})
 
 
 def _draw_frame(frame: dict, prompt: str):
@@ -83,8 +106,7 @@ def _draw_frame(frame: dict, prompt: str):
     _draw_text(axis, [(prompt, "prompt"), *frame["text"]])
     axis.text(2, 15.5, frame["said"], fontsize=11, va="center")
     _draw_boxes(axis, frame["boxes"])
-    legend = "? proposed   A accepted   R rejected   S resampled   B bonus   - not verified"
-    axis.text(2, 26, legend, fontsize=9, va="center", color="#444444")
+    axis.text(2, 26, LEGEND, fontsize=9, va="center", color="#444444")
     make_legible(figure)
     canvas.draw()
     return Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba())).convert("RGB")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .distributions import plot_overlap
 from .glyphs import token_label
 from .style import BESIDE, CROSSED, LETTERS, PALETTE, figure
 
@@ -16,36 +17,85 @@ def some_rounds(rounds: Sequence) -> Sequence:
     return rounds
 
 
-def round_rows(pair, rounds: Sequence) -> list[list[tuple[str, str]]]:
-    """What `plot_rounds` draws: for each round its (token text, verdict), the rejected draft token included."""
+def round_rows(pair, rounds: Sequence) -> list[list[tuple[int, str, str]]]:
+    """What `plot_rounds` draws: for each round (position, token text, verdict), positions counted from 1.
+
+    A rejected draft token and the token resampled for it have one position.  Draft tokens after a rejection, or after
+    the end of the text, are "unverified".
+    """
     rows = []
     for r in rounds:
-        row = [(pair.decode([t]), "accepted") for t in r.drafted[: r.accepted].tolist()]
-        if r.rejected is not None:
-            row.append((pair.decode([r.rejected]), "rejected"))
+        drafted = [pair.decode([t]) for t in r.drafted.tolist()]
+        tested = r.accepted + (r.rejected is not None)
+        row = [(i, text, "accepted") for i, text in enumerate(drafted[: r.accepted], 1)]
+        row += [(tested, text, "rejected") for text in drafted[r.accepted : tested]]
         if r.token is not None:
-            row.append((pair.decode([r.token]), r.origin))
+            row.append((r.accepted + 1, pair.decode([r.token]), r.origin))
+        row += [(i, text, "unverified") for i, text in enumerate(drafted[tested:], tested + 1)]
         rows.append(row)
     return rows
 
 
+ROUND_KEY = {  # what the legend of `plot_rounds` calls each verdict
+    "accepted": "A accepted",
+    "rejected": "R rejected",
+    "resampled": "S resampled in its position",
+    "bonus": "B bonus",
+    "plain": "P nothing was drafted",
+    "unverified": "draft token that was never verified",
+}
+PALE = {"color": "none", "edgecolor": "#AAAAAA", "ls": "--"}
+
+
 def plot_rounds(pair, rounds: Sequence, title: str) -> None:
-    """One line a round: accepted drafts (A), the rejected one (R) and the resampled token (S), or the bonus (B)."""
-    rows = round_rows(pair, some_rounds(rounds))
-    longest = max(len(row) for row in rows)
-    with figure(max(6.8, 1.5 * longest + 1), 0.36 * len(rows) + 1, title=title) as axis:  # wide enough for the letters
+    """One line a round, one column a position in it: what became of each draft token, and the target's own token.
+
+    Accepted draft tokens (A); the rejected one (R, crossed) over the token resampled in its position (S); draft tokens
+    that were never verified, pale; after a fully accepted draft the bonus (B).  On the right: tokens written.
+    """
+    rows, columns = round_rows(pair, some_rounds(rounds)), 1 + max(len(r.drafted) for r in some_rounds(rounds))
+    looks = {"rejected": CROSSED, "unverified": PALE}
+    looks |= {
+        name: {"color": PALETTE[name] + "66", "edgecolor": PALETTE[name]} for name in LETTERS if name not in looks
+    }
+    halves = {"rejected": (-0.21, 0.4), "resampled": (0.21, 0.4)}  # of a cell: its middle and its height
+    size = (max(7.2, 1.4 * columns + 1.8), 0.5 * len(rows) + 1.3)  # wide enough for the letters
+    drawn = {}
+    with figure(*size, suptitle=title) as axis:
         for y, row in enumerate(rows):
-            for x, (text, verdict) in enumerate(row):
-                colour = PALETTE[verdict]
-                axis.barh(y, 0.96, left=x + 0.02, height=0.84, color=colour + "66", edgecolor=colour)
-                label = f"{token_label(text, 16)}  {LETTERS[verdict]}"
-                axis.text(x + 0.5, y, label, ha="center", va="center", fontsize=9)
-        axis.set(xlim=(0, longest), ylim=(len(rows) - 0.4, -0.6), ylabel="round")
+            for position, text, verdict in row:
+                middle, height = halves.get(verdict, (0, 0.82))
+                drawn[verdict] = axis.barh(y + middle, 0.96, left=position - 0.98, height=height, **looks[verdict])
+                label = f"{token_label(text, 16)}  {LETTERS.get(verdict, '')}".rstrip()
+                ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if verdict == "rejected" else None
+                ink = "#707070" if verdict == "unverified" else "black"
+                look = {"fontsize": 8 if verdict in halves else 9, "color": ink, "bbox": ground}
+                axis.text(position - 0.5, y + middle, label, ha="center", va="center_baseline", **look)
+            written = sum(verdict not in ("rejected", "unverified") for _, _, verdict in row)
+            axis.text(columns + 0.12, y, f"{written} token{'s' * (written != 1)}", va="center", fontsize=9)
+        axis.set(xlim=(0, columns + 0.7), ylim=(len(rows) - 0.4, -0.6), ylabel="round")
         axis.set_yticks(range(len(rows)), [str(y + 1) for y in range(len(rows))])
-        axis.set_xticks([x + 0.5 for x in range(longest)], [str(x + 1) for x in range(longest)])
-        axis.set_xlabel("position in the round   (A accepted, R rejected, S resampled, B bonus, P no draft)")
+        axis.set_xticks([x + 0.5 for x in range(columns)], [str(x + 1) for x in range(columns)])
+        axis.set_xlabel("position in the round")
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
+        key = [name for name in ROUND_KEY if name in drawn]
+        handles, words = [drawn[name] for name in key], [ROUND_KEY[name] for name in key]
+        axis.figure.legend(handles, words, loc="outside lower center", ncols=len(key), fontsize=9, columnspacing=1.2)
+
+
+def plot_ending(pair, r, title: str, most: int = 8) -> None:
+    """The stacked overlap (`plot_overlap`) at the position where a traced round ended, over its most probable tokens.
+
+    Where the whole draft was accepted: at the draft's last position.  most: tokens shown, those of probability 0 never.
+    """
+    if r.p is None or not len(r.drafted):
+        raise ValueError("the overlap needs a draft and its distributions: a round of speculative(..., trace=True)")
+    t = min(r.accepted, len(r.drafted) - 1)
+    p, q = r.p[t], r.q[t]
+    highest, tokens = p.maximum(q).topk(min(most, len(p)))
+    tokens = tokens[highest > 0].tolist()  # top-k or top-p may leave fewer
+    plot_overlap(p[tokens].tolist(), q[tokens].tolist(), [pair.decode([x]) for x in tokens], title)
 
 
 def acceptance_positions(rounds: Sequence) -> list[tuple[int, int]]:

@@ -13,13 +13,6 @@ import torch
 import spec_lib as sl
 
 
-def stops_one_early(rounds):
-    total = 0
-    for i in range(len(rounds) - 1):
-        total += rounds[i].accepted + 1
-    return total / len(rounds)
-
-
 def in_half_precision(p, q):
     return sl.residual(p.half(), q.half())
 
@@ -250,12 +243,32 @@ def mean_of_rates(prompt, lengths, seconds):
     return mean((n - prompt) / s for n, s in zip(lengths[1:], seconds[1:], strict=True))
 
 
+def accepts_in_a_loop_too_late(p, q, u):
+    n = 0
+    for a, b, c in zip(p, q, u, strict=True):
+        n += 1
+        if c >= a / b:
+            break
+    return n
+
+
+def favourites_only(p, q, u):
+    n = 0
+    while n < len(p) and p[n] >= q[n]:
+        n += 1
+    return n
+
+
+def true_or_false(p, q, u):
+    return [int(c < a / b) for a, b, c in zip(p, q, u, strict=True)]
+
+
 # (exercise, answer, words that the check says)
 ANSWERS = [
-    ("tokens_per_pass", lambda rounds: sum(r.accepted for r in rounds) / len(rounds), "is not counted"),
-    ("tokens_per_pass", lambda rounds: sum(r.accepted + 1 for r in rounds), "added up, not divided"),
-    ("tokens_per_pass", stops_one_early, "yours     0\n  expected  3"),
-    ("acceptance_rate", lambda rs: sum(r.accepted for r in rs) / sum(len(r.drafted) for r in rs), "never verified"),
+    ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
+    ("count_accepted", accepts_in_a_loop_too_late, "rejected token itself"),
+    ("count_accepted", favourites_only, "still has the chance p / q"),
+    ("count_accepted", true_or_false, "yours     0, 1"),
     ("temperature", greedy_forgotten, "temperature 0 divides by zero"),
     ("temperature", only_where_hot, "is a `return` missing"),
     ("temperature", lambda logits, t: logits.softmax(-1) / t, "divided, not the logits"),

@@ -156,21 +156,8 @@ def test_the_ward_and_the_table_of_powers_go_on_with_one_category(tools):
 
 
 def test_00_shows_a_round_where_none_was_rejected():
-    figures = Figures()
-    space = {"g": own_draft(), "plots": figures, "pair": pair_of(None, None)}
-    said = run("00", "written instead", space)
-    assert "no round met a rejection" in said and said.count("accepted\n") == 4 and "bonus" in said
-    run("00", "plots.plot_overlap(", space)
-    ((_, (p, q, labels, title)),) = figures.drawn
-    assert p == q and len(p) == len(labels) == 6 and "stood" in title
-
-
-def test_00_draws_something_where_all_tokens_are_unlikely():
-    flat = torch.full((5000,), 1 / 5000)
-    r = SimpleNamespace(p=flat[None], q=flat[None], accepted=0, rejected=7, drafted=torch.tensor([7]))
-    figures = Figures()
-    run("00", "plots.plot_overlap(", {"r": r, "last": 0, "plots": figures, "pair": pair_of(None, None)})
-    assert len(figures.drawn[0][1][0]) == 6
+    said = run("00", "rejecting =", {"g": own_draft(), "plots": plots, "pair": pair_of(None, None)})
+    assert said.count("accepted\n") == 4 and "rejected" not in said and said.endswith("(bonus)\n")
 
 
 def test_03_has_an_envelope_or_none_where_probabilities_are_zero():

@@ -110,12 +110,39 @@ def test_ansi_has_faces_as_well_as_colours_and_can_be_off():
         assert plots.ANSI[name].split(";")[:-1] == [code[plots.SHAPE[name]]]
 
 
-def test_round_rows_hold_what_was_rejected():
+def test_round_rows_hold_every_draft_token_and_its_position():
     assert plots.round_rows(Bytes(), ROUNDS) == [
-        [("a", "accepted"), ("b", "accepted"), ("c", "accepted"), ("d", "bonus")],
-        [("e", "accepted"), ("<", "rejected"), ("&", "resampled")],
-        [("$", "plain")],
+        [(1, "a", "accepted"), (2, "b", "accepted"), (3, "c", "accepted"), (4, "d", "bonus")],
+        [(1, "e", "accepted"), (2, "<", "rejected"), (2, "&", "resampled"), (3, "g", "unverified")],
+        [(1, "$", "plain")],
     ]
+    ended = a_round([97, 0, 99], 2, None, None)  # by an accepted end-of-text token
+    verdicts = [(position, verdict) for position, _, verdict in plots.round_rows(Bytes(), [ended])[0]]
+    assert verdicts == [(1, "accepted"), (2, "accepted"), (3, "unverified")]
+
+
+def test_the_ending_of_a_round_is_drawn_at_the_position_where_it_ended(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots.rounds, "plot_overlap", lambda *given: drawn.append(given))
+    p, q = torch.rand(2, 3, 256), torch.rand(2, 2, 256)
+    for probabilities in (p, q):
+        probabilities /= probabilities.sum(-1, keepdim=True)
+    for accepted, origin, position in ((0, "resampled", 0), (1, "resampled", 1), (2, "bonus", 1)):
+        r = a_round([97, 98], accepted, 99, origin)
+        r.p, r.q = p[0], q[0]
+        plots.plot_ending(Bytes(), r, "ending", most=256)
+        shown, other, labels, _ = drawn.pop()
+        assert sorted(shown) == sorted(p[0, position].tolist()) and sorted(other) == sorted(q[0, position].tolist())
+        assert len(labels) == 256
+    sure = torch.eye(256)[:3]  # tokens of probability 0 are not drawn, unlikely ones are
+    r.p, r.q = sure, sure[:2]
+    plots.plot_ending(Bytes(), r, "ending")
+    assert drawn.pop()[:2] == ([1.0], [1.0])
+    r.p, r.q = torch.full((3, 256), 1 / 256), torch.full((2, 256), 1 / 256)
+    plots.plot_ending(Bytes(), r, "ending")
+    assert len(drawn.pop()[0]) == 8
+    with pytest.raises(ValueError, match="trace=True"):
+        plots.plot_ending(Bytes(), a_round([97], 1, 99, "bonus"), "ending")
 
 
 def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
@@ -124,8 +151,15 @@ def test_figures_draw_the_data_and_stay_closed_afterwards(monkeypatch):
     seen = []
     monkeypatch.setattr(plt, "show", lambda: (seen.append(plt.gcf()), plt.close("all")))
     plots.plot_rounds(Bytes(), ROUNDS, "rounds")
-    labels = [t.get_text() for t in seen[-1].axes[0].texts]
-    assert labels[:4] == ["a  A", "b  A", "c  A", "d  B"] and labels[-1] == "$  P" and "<  R" in labels
+    axis = seen[-1].axes[0]
+    labels = {t.get_text(): t.get_position() for t in axis.texts}
+    assert list(labels)[:5] == ["a  A", "b  A", "c  A", "d  B", "4 tokens"] and {"g", "$  P", "1 token"} <= set(labels)
+    (x, upper), (same, lower) = labels["<  R"], labels["&  S"]  # one cell: the resampled token below the rejected one
+    assert x == same == 1.5 and round(upper) == round(lower) == 1 and upper < lower
+    assert [t.get_text() for t in axis.get_xticklabels()] == ["1", "2", "3", "4"]  # gamma + 1
+    assert len(axis.patches) == 4 + 4 + 1 and len({b.get_linestyle() for b in axis.patches}) == 2
+    (legend,) = seen[-1].legends
+    assert len(legend.get_texts()) == len({v for row in plots.round_rows(Bytes(), ROUNDS) for _, _, v in row})
     plots.plot_distributions({"p": [0.5, 0.5], "q": [0.1, 0.9]}, [" a", "b"], "distributions")
     assert sorted(round(b.get_height(), 3) for b in seen[-1].axes[0].patches) == [0.1, 0.5, 0.5, 0.9]
     plots.plot_lines([1, 2], {"one": [1, 2], "two": [3, 4]}, "t", "x", "y")
@@ -300,6 +334,9 @@ def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
 
 def test_animation_frames_show_proposals_verdicts_and_the_targets_own_token():
     frames = plots.animation_frames(Bytes(), ROUNDS)
+    assert frames[0]["said"].startswith("7 tokens in 3 target passes") and frames[0]["text"] == frames[-1]["text"]
+    assert {verdict for _, verdict in frames[0]["boxes"]} == {*plots.LETTERS, "unverified"} - {"plain"}  # the key
+    frames = frames[1:]
     assert [f["boxes"] for f in frames] == [
         [("a", "draft"), ("b", "draft"), ("c", "draft")],
         [("a", "accepted"), ("b", "accepted"), ("c", "accepted")],
@@ -319,7 +356,7 @@ def test_animation_frames_show_proposals_verdicts_and_the_targets_own_token():
         TEXT,
     ]
     assert frames[-1]["text"][0] == ("a", "accepted") and "1 accepted" in frames[4]["said"]
-    assert "(4 tokens in 1 pass of" in frames[2]["said"] and "(6 tokens in 2 passes of" in frames[5]["said"]
+    assert "(4 tokens in 1 target pass)" in frames[2]["said"] and "(6 tokens in 2 target passes)" in frames[5]["said"]
     assert plots.animation_frames(Bytes(), [a_round([97, 0, 99], 2, None, None)])[-1]["said"].endswith("ended")
 
 
@@ -352,8 +389,9 @@ def test_the_animation_is_small_and_has_a_frame_each(tmp_path, kind):
     with Image.open(file) as picture:
         assert picture.n_frames == len(plots.animation_frames(Bytes(), ROUNDS)) and picture.info["loop"] == 0
         assert picture.size[0] <= 800 and picture.format == kind.upper()
-        picture.seek(2)
-        assert picture.info["duration"] == 1200
+        for frame, duration in ((0, 2400), (2, 1200)):
+            picture.seek(frame)
+            assert picture.info["duration"] == duration
     assert file.stat().st_size < 100_000 and plt.get_fignums() == []
     with pytest.raises(ValueError, match="no round"):
         plots.animate_rounds(Bytes(), [], save=file)
@@ -361,13 +399,21 @@ def test_the_animation_is_small_and_has_a_frame_each(tmp_path, kind):
         plots.animate_rounds(Bytes(), ROUNDS, save="x.jpg")
 
 
-def test_a_notebook_shows_the_animation_as_one_animated_png(monkeypatch):
+def test_a_notebook_shows_the_animation_as_one_animated_png_with_an_alternative_text(monkeypatch):
+    import base64
     import io
 
     from PIL import Image
 
     shown = []
-    monkeypatch.setattr("IPython.display.display", shown.append)
+    monkeypatch.setattr("IPython.display.display", lambda *a, **options: shown.append((*a, options)))
     plots.animate_rounds(Bytes(), ROUNDS, LONG)
-    with Image.open(io.BytesIO(shown[0].data)) as picture:
-        assert len(shown) == 1 and picture.format == "PNG" and picture.n_frames == 7
+    ((data, options),) = shown
+    with Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) as picture:
+        assert picture.format == "PNG" and picture.n_frames == 8
+    assert data["text/plain"] == options["metadata"]["image/png"]["alt"] == plots.animation_words(Bytes(), ROUNDS)
+    assert data["text/plain"].splitlines()[1:] == [
+        "round 1:  a A   b A   c A   d B",
+        "round 2:  e A   < R   & S   g -",
+        "round 3:  $ P",
+    ]

@@ -91,6 +91,12 @@ def caches():
     return [sl.Round(torch.tensor([0, 1]), 1, 2, "resampled", target_cache=lengths, draft_cache=lengths)]
 
 
+def an_ending(token):
+    p, q = torch.zeros(2, len(TOKENS)), torch.zeros(1, len(TOKENS))
+    p[:, token], q[0, token] = 1.0, 1.0
+    return sl.Round(torch.tensor([token]), 1, token, "bonus", p=p, q=q)
+
+
 def a_sweep(word):
     variants = {name: benchmark.Variant(4, [s, s], 60) for name, s in (("target alone", 4.0), ("draft alone", 1.0))}
     variants["speculative, google"] = benchmark.Variant(4, [2.0, 2.0], 60, 6, 3)
@@ -103,6 +109,7 @@ BILL = {0: {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0}}
 FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_distributions": lambda w: plots.plot_distributions({w: [0.5, 0.5]}, [w, "a"], w),
     "plot_overlap": lambda w: plots.plot_overlap([0.5, 0.5], [0.2, 0.8], [w, "a"], w),
+    "plot_ending": lambda w: plots.plot_ending(Strings(), an_ending(TOKENS.index(w)), w),
     "plot_empirical": lambda w: plots.plot_empirical({f"x{w}": [0.5, 0.5]}, [0.2, 0.8], 9, [w, "a"], w),
     "plot_statistics": lambda w: plots.plot_statistics({w: [0.5, 1.0]}, 0.7, w),
     "plot_power": lambda w: plots.plot_power({w: [0.5] * 5, "b": [0.5] * 5}, [w, *"bcde"], w),
@@ -114,12 +121,8 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_prefixes": lambda w: plots.plot_prefixes([w, "a"], [w, "b"], w),
     "plot_kv_cache": lambda w: plots.plot_kv_cache([w, "a"], 2, w),
     "plot_region": lambda w: plots.plot_region(w, points={w: (0.5, 0.1)}, max_gamma=2),
-<<<<<<< HEAD
     "plot_reported": lambda w: plots.plot_reported([benchmark.Reported(w, 4, 0.5, 0.1, 1.0, 1.0)], w),
-=======
     "plot_roofline": lambda w: plots.plot_roofline({w: (1e12, 1e14)}, {w: 5.0}, w),
-    "plot_reported": lambda w: plots.plot_reported([(w, 1.0, 1.0, 2.0)], w),
->>>>>>> nb0102
     "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_time_breakdown": lambda w: plots.plot_time_breakdown(BILL, 10, w),
@@ -188,7 +191,8 @@ def test_a_word_is_drawn_as_what_the_reader_can_name(drawn):
 def test_nothing_that_is_written_is_cut_by_the_edge(drawn, name, monkeypatch):
     monkeypatch.setitem(globals(), "TOKENS", ["a", "b", "c"])
     FIGURES[name]("a")
-    figure, texts = drawn[0], [*drawn[0].texts]
+    figure = drawn[0]
+    texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
     for axis in figure.axes:
         legend = [] if axis.get_legend() is None else axis.get_legend().get_texts()
         texts += [axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts, *legend]

@@ -123,6 +123,20 @@ def priced(pair, monkeypatch, clock, prices: dict, module=timing):
     monkeypatch.setattr(module, "autoregressive", write)
 
 
+def test_calls_take_turns_in_an_order_that_rotates_and_the_first_turn_is_not_counted(clock):
+    order = []
+
+    def call(name, seconds):
+        return lambda: (order.append(name), clock.spend(seconds + (5 if len(order) <= 3 else 0)))
+
+    calls = {"a": call("a", 1.0), "b": call("b", 2.0), "c": call("c", 3.0)}
+    assert timing.in_turn(calls, runs=2, device="cpu") == {"a": [1.0, 1.0], "b": [2.0, 2.0], "c": [3.0, 3.0]}
+    assert "".join(order) == "abc" + "bca" + "cab"
+    assert timing.in_turn({}) == {}
+    with pytest.raises(ValueError, match="runs"):
+        timing.in_turn(calls, runs=0)
+
+
 def test_the_cost_ratio_is_draft_over_target(pair, monkeypatch, clock):
     priced(pair, monkeypatch, clock, {"target": 4.0, "draft": 1.0})
     assert timing.cost_ratio(pair, context=8, new=5, runs=3) == [0.25] * 3

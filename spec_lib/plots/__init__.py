@@ -30,7 +30,6 @@ from .distributions import (
 from .rounds import (
     acceptance_positions,
     plot_acceptance,
-    plot_positions,
     plot_rounds,
     plot_tapes,
     round_rows,
@@ -71,7 +70,6 @@ __all__ = [
     "plot_marginal",
     "plot_overlap",
     "plot_pass_cost",
-    "plot_positions",
     "plot_power",
     "plot_region",
     "plot_reported",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .glyphs import token_label
-from .style import BESIDE, CROSSED, LETTERS, PALETTE, figure
+from .style import CROSSED, LETTERS, PALETTE, figure
 from .text import origins
 
 

@@ -31,16 +31,7 @@ from .distributions import (
 )
 from .lenience import plot_gain
 from .passes import plot_kv_cache, plot_prefixes, seen_by
-from .rounds import (
-    acceptance_positions,
-    plot_acceptance,
-    plot_ending,
-    plot_positions,
-    plot_rounds,
-    plot_tapes,
-    round_rows,
-    tape_rows,
-)
+from .rounds import acceptance_positions, plot_acceptance, plot_ending, plot_rounds, plot_tapes, round_rows, tape_rows
 from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
@@ -78,7 +69,6 @@ __all__ = [
     "plot_marginal",
     "plot_overlap",
     "plot_pass_cost",
-    "plot_positions",
     "plot_power",
     "plot_prefixes",
     "plot_region",

@@ -124,28 +124,6 @@ def plot_acceptance(rounds: Sequence, title: str) -> None:
         axis.legend(**BESIDE)
 
 
-def plot_positions(
-    reach: Sequence[tuple[float, float]], accepted: Sequence[tuple[float, float]], alpha: float, title: str
-) -> None:
-    """Acceptance by position in the draft: how often a position is reached, and how often accepted once it is.
-
-    reach, accepted: (probability, standard error) at each position.  The dashed lines: one acceptance rate alpha at
-    every position.
-    """
-    x = list(range(1, len(reach) + 1))
-    whiskers = {"capsize": 5, "ecolor": "black"}
-    with figure(8.5, 3.6, title=title) as axis:
-        axis.bar(x, [v for v, _ in reach], 0.6, yerr=[e for _, e in reach], label="reached", **CROSSED, **whiskers)
-        look = {"fmt": "o", "ms": 6, "color": PALETTE["accepted"], "markeredgecolor": "black", **whiskers}
-        values, errors = [v for v, _ in accepted], [e for _, e in accepted]
-        axis.errorbar(x, values, errors, label="accepted, once reached", **look)
-        axis.axhline(alpha, color="black", ls="--", lw=1, label=f"alpha = {alpha:.2f} at every position")
-        axis.plot(x, [alpha ** (i - 1) for i in x], "k--", marker="_", ms=14, lw=0.8)
-        axis.set(xlabel="position in the draft", ylabel="probability", ylim=(0, 1.08))
-        axis.set_xticks(x)
-        axis.legend(**BESIDE)
-
-
 def tape_rows(rounds: Sequence) -> list[dict[str, tuple[int, int, int]]]:
     """Each traced round's caches, {"target": (before, filled, after), "draft": ...}, in tokens."""
     return [

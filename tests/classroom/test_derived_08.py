@@ -81,20 +81,6 @@ def test_the_region_shows_each_draft_and_what_loses(shown):
     plots.plot_region("nothing loses but alpha = 0", max_gamma=2, c_max=0.1)  # and a small map is drawn, too
 
 
-def test_the_positions_have_their_values_and_errors(shown):
-    reach, stands = [(1.0, 0.0), (0.7, 0.02)], [(0.7, 0.01), (0.6, 0.05)]
-    plots.plot_positions(reach, stands, 0.7, "positions")
-    axis = shown[0].axes[0]
-    assert heights(axis) == [1.0, 0.7]
-    marks = next(line for line in axis.lines if line.get_marker() == "o")
-    assert list(marks.get_ydata()) == [0.7, 0.6]
-    bars = [[tuple(y for _, y in s) for s in c.get_segments()] for c in axis.collections]
-    assert [[(round(a, 6), round(b, 6)) for a, b in b] for b in bars] == [
-        [(1.0, 1.0), (0.68, 0.72)],
-        [(0.69, 0.71), (0.55, 0.65)],
-    ]
-
-
 def test_the_reported_figure_draws_what_it_was_given_and_both_limits(shown):
     rows = [benchmark.Reported("a", 5, 0.65, 0.02, 2.4, 3.1), benchmark.Reported("b", 7, 0.8, 0.04, 3.3, 2.8)]
     plots.plot_reported(rows, "reported")

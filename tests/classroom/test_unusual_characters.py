@@ -128,7 +128,6 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_time_breakdown": lambda w: plots.plot_time_breakdown(BILL, 10, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),
     "plot_acceptance": lambda w: plots.plot_acceptance(some_rounds([0, 1, 2]), w),
-    "plot_positions": lambda w: plots.plot_positions([(1.0, 0.0)], [(0.7, 0.1)], 0.7, w),
     "plot_tapes": lambda w: plots.plot_tapes(caches(), w),
 }
 

@@ -4,6 +4,7 @@ A check prints yours, the expected value and the likely mistake, and never raise
 data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` that stands above it.
 """
 
+from .broken import check_broken_rule
 from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
@@ -14,7 +15,7 @@ from .nb03 import check_distribution_of_mismatch, check_overlap, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
 from .nb05 import check_accepted_count, check_in_chens_letters, check_lenient_acceptance
 from .nb06 import check_fed_in_round, check_pending_for_draft, check_trims
-from .nb07 import check_alarm_threshold, check_distribution_of_drawing_twice, check_samples_needed
+from .nb07 import check_distribution_of_drawing_twice, check_samples_needed
 from .nb08 import check_alpha_of_whole_rounds, check_break_even_c, check_gamma_from_table, check_tokens_from_positions
 from .nb09 import check_break_even, check_how_much_faster, check_tokens_per_second
 
@@ -26,10 +27,10 @@ __all__ = [
     "ask_again",
     "check_acceptance_rate",
     "check_accepted_count",
-    "check_alarm_threshold",
     "check_alpha_of_whole_rounds",
     "check_break_even",
     "check_break_even_c",
+    "check_broken_rule",
     "check_bytes_read",
     "check_cost_per_kept_token",
     "check_diagnosis",

@@ -21,9 +21,6 @@ from .distributions import (
     plot_distributions,
     plot_empirical,
     plot_overlap,
-    plot_power,
-    plot_statistics,
-    statistic_bins,
 )
 from .rounds import (
     acceptance_positions,
@@ -37,6 +34,7 @@ from .rounds import (
 )
 from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
+from .testing import plot_power, plot_power_curves, plot_scores, plot_statistics, statistic_bins
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
 
 __all__ = [
@@ -69,9 +67,11 @@ __all__ = [
     "plot_pass_cost",
     "plot_positions",
     "plot_power",
+    "plot_power_curves",
     "plot_region",
     "plot_reported",
     "plot_rounds",
+    "plot_scores",
     "plot_statistics",
     "plot_sweep",
     "plot_tapes",

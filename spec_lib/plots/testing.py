@@ -55,7 +55,7 @@ def plot_scores(values: dict[str, Sequence[float]], width: float, title: str, xl
     edges = [width * i for i in range(min(lows), max(highs) + 1)]
     looks = [{"color": PALETTE["target"]}, {"color": PALETTE["rejected"], "hatch": "///"}]
     shape = {"nrows": len(series), "sharex": True, "sharey": True, "squeeze": False}
-    with figure(7.5, 1.2 + 1.3 * len(series), suptitle=title, **shape) as axes:
+    with figure(7.5, 1.6 + 1.2 * len(series), suptitle=title, **shape) as axes:
         for i, (axis, (name, x)) in enumerate(zip(axes.flat, series.items(), strict=True)):
             axis.hist(x, edges, edgecolor="white", **looks[i % 2])
             mean = sum(x) / len(x)

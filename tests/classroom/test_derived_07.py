@@ -47,9 +47,10 @@ def defined(*names: str, **space) -> dict:
 def distribution_by(script, target, draft, budget: int, gamma: int) -> dict:
     found: dict = {}
     branches = script if hasattr(script, "runs") else script.branches
+    rule = script.verify if hasattr(script, "verify") else script.judge
     for _ in branches.runs():
         rounds = sl.speculative_rounds(
-            target, draft, torch.tensor([0]), budget, gamma=gamma, rule=script.judge, generator=script
+            target, draft, torch.tensor([0]), budget, gamma=gamma, rule=rule, generator=script
         )
         text = tuple(t for r in exact.bounded(rounds, budget) for t in r.tokens)
         found[text] = found.get(text, 0.0) + branches.weight

@@ -35,7 +35,8 @@ def p_value(statistic: torch.Tensor, d: int) -> torch.Tensor:
 def sample_counts(p: torch.Tensor, samples: int, experiments: int, seed: int) -> torch.Tensor:
     """Counts (experiments, categories): in each experiment, `samples` draws from p (categories,), float64.
 
-    Category by category from the binomial distribution, so that the number of draws costs nothing.
+    Category by category from the binomial distribution, so that the number of draws costs nothing.  For literal p: one
+    that is computed differs between machines in the last digits, and then so may all that follows (`drawn_counts`).
     """
     generator = torch.Generator().manual_seed(seed)
     left, mass = torch.full((experiments,), float(samples), dtype=torch.float64), 1.0
@@ -45,6 +46,17 @@ def sample_counts(p: torch.Tensor, samples: int, experiments: int, seed: int) ->
         columns.append(torch.binomial(left, torch.full_like(left, chance), generator=generator))
         left, mass = left - columns[-1], mass - share
     return torch.stack([*columns, left], dim=-1)
+
+
+def drawn_counts(p: torch.Tensor, samples: int, experiments: int, seed: int) -> torch.Tensor:
+    """As `sample_counts`, draw by draw: one uniform for each, so that the last digits of p decide hardly any."""
+    generator, size, edges, parts = torch.Generator().manual_seed(seed), len(p), p.cumsum(0)[:-1].float(), []
+    for start in range(0, experiments, 1000):
+        rows = min(1000, experiments - start)
+        drawn = torch.bucketize(torch.rand(rows, samples, generator=generator), edges, right=True)
+        drawn += size * torch.arange(rows)[:, None]
+        parts.append(drawn.flatten().bincount(minlength=rows * size).view(rows, size))
+    return torch.cat(parts).double()
 
 
 def pooled(p: Weights, samples: int, *others: Weights, least: float = LEAST) -> list[torch.Tensor]:
@@ -86,7 +98,7 @@ def alarm_rate(p: Weights, truth: Weights, samples: int, experiments: int, seed:
     null, real = pooled(p, samples, truth)
     if len(null) == 1:
         return 0.0
-    counts = sample_counts(real / real.sum(), samples, experiments, seed)
+    counts = drawn_counts(real / real.sum(), samples, experiments, seed)
     found = p_value(chi_square(counts, null / null.sum()), len(null) - 1) < level
     return float(found.double().mean())
 

@@ -154,13 +154,14 @@ def test_simulated_and_computed_power_agree():
     assert chi_squared.alarm_rate({0: 0.5, 1: 0.5}, {0: 0.5, 1: 0.5}, 1000, 20_000, seed=1) < 0.002
 
 
-def test_counts_are_those_of_a_multinomial():
+@pytest.mark.parametrize("draws", [chi_squared.sample_counts, chi_squared.drawn_counts])
+def test_counts_are_those_of_a_multinomial(draws):
     p = torch.tensor([0.5, 0.3, 0.0, 0.2], dtype=torch.float64)
-    counts = chi_squared.sample_counts(p, 100, 40_000, seed=5)
+    counts = draws(p, 100, 40_000, seed=5)
     assert counts.shape == (40_000, 4) and bool((counts.sum(-1) == 100).all()) and float(counts[:, 2].max()) == 0
     covariance = 100 * (p.diag() - p[:, None] * p[None])
     assert (counts.mean(0) - 100 * p).abs().max() < 0.15 and (counts.T.cov() - covariance).abs().max() < 0.5
-    certain = chi_squared.sample_counts(torch.tensor([1.0, 0.0], dtype=torch.float64), 10, 3, seed=0)
+    certain = draws(torch.tensor([1.0, 0.0], dtype=torch.float64), 10, 3, seed=0)
     assert certain.tolist() == [[10, 0]] * 3
 
 

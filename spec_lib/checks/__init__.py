@@ -1,7 +1,8 @@
 """What the notebooks' exercises and their quiz call: every `check_...`, the ten claims, and the clinic of notebook 07.
 
 A check prints yours, the expected value and the likely mistake, and never raises.  One file a notebook; an exercise is
-data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` that stands above it.
+data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` above it.  Notebook 07 works with `toy`,
+`chi_squared`, `laboratory`, `faulty` and `clinic`.
 """
 
 from .broken import check_broken_rule

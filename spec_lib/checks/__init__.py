@@ -1,9 +1,11 @@
 """What the notebooks' exercises and their quiz call: every `check_...`, the ten claims, and the clinic of notebook 07.
 
 A check prints yours, the expected value and the likely mistake, and never raises.  One file a notebook; an exercise is
-data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` that stands above it.
+data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` above it.  Notebook 07 works with `toy`,
+`chi_squared`, `laboratory`, `faulty` and `clinic`.
 """
 
+from .broken import check_broken_rule
 from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
 from .engine import Case, Exercise
@@ -15,7 +17,7 @@ from .nb03 import check_distribution_of_mismatch, check_residual
 from .nb04 import check_greedy_tokens, check_round_tokens, check_tokens_without_bonus
 from .nb05 import check_accepted_count, check_lenient_acceptance, check_misprinted_lines, host_reads, random_rounds
 from .nb06 import check_fed_in_round, check_smallest_test, check_trims
-from .nb07 import check_alarm_threshold, check_distribution_of_drawing_twice, check_samples_needed
+from .nb07 import check_distribution_of_drawing_twice, check_samples_needed
 from .nb08 import (
     check_alpha_of_whole_rounds,
     check_break_even_c,
@@ -33,10 +35,10 @@ __all__ = [
     "SETTLED",
     "ask_again",
     "check_accepted_count",
-    "check_alarm_threshold",
     "check_alpha_of_whole_rounds",
     "check_break_even",
     "check_break_even_c",
+    "check_broken_rule",
     "check_bytes_read",
     "check_cost_per_token",
     "check_count_accepted",

@@ -1,15 +1,74 @@
-"""The clinic of notebook 07: six samplers in an order to be found out, and a check that does not give it away."""
+"""The clinic of notebook 07: six samplers, examined, and a check of the diagnosis that does not give it away."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from .chi_squared import LEVEL, Result, alarm_rate, goodness_of_fit, pooled
 from .engine import PLACEHOLDER, Case, Exercise, ask
+from .faulty import Sampler
+from .laboratory import LENGTH, TESTS, Table
 
 _WARD = (4, 6, 3, 1, 5, 2)  # which of the six samplers patient A is, patient B, ...
 _DIGITS = "one digit for each of the patients A to F, in their order; none is left out, none appears twice"
 _Diagnosis = dict[int, int]  # which sampler a patient is -> which one the reader says it is
+
+
+class Examination(NamedTuple):
+    """Of one sampler.  tests: each of `TESTS` -> its result.  forbidden: texts that the target never writes.  kinds: of
+    first draft tokens.  accepted, expected: the share of first draft tokens, and sum min(p, q)."""
+
+    tests: dict[str, Result]
+    forbidden: int
+    kinds: int
+    accepted: float
+    expected: float
+
+
+def examine(table: Table, sampler: Sampler, samples: int, seed: int) -> Examination:
+    """Run the sampler on the table and make the six tests."""
+    counts, null = table.sample(sampler, samples, seed), table.null(sampler)
+    tests = {name: goodness_of_fit(counts[name], null[name]) for name in TESTS}
+    whole = f"text {LENGTH}"
+    forbidden = sum(count for text, count in counts[whole].items() if text not in null[whole])
+    kinds = sum(count > 0 for count in counts["drafted"].values())
+    return Examination(tests, forbidden, kinds, counts["accepted"]["accepted"] / samples, null["accepted"]["accepted"])
+
+
+def report(found: Mapping[str, Examination], level: float = LEVEL) -> str:
+    """A line for each sampler: the p-values of its tests, and what needs no test."""
+    width = max(map(len, found)) + 2
+    lines = [
+        f"{'p-values':{width}}" + "".join(f"{name:>10}" for name in TESTS) + "   forbidden  kinds  accepted (rule)"
+    ]
+    for name, x in found.items():
+        shown = (
+            ("one" if r.d == 0 else f"<{level:g}" if r.p_value < level else f"{r.p_value:.3f}")
+            for r in x.tests.values()
+        )
+        line = f"{name:{width}}" + "".join(f"{p:>10}" for p in shown)
+        lines.append(f"{line}   {x.forbidden:9}  {x.kinds:5}      {x.accepted:.2f} ({x.expected:.2f})")
+    if any(r.d == 0 for x in found.values() for r in x.tests.values()):
+        lines.append("one: all counts share one category, so nothing can be tested")
+    return "\n".join(lines)
+
+
+def power_table(table: Table, samplers: Mapping[str, Sampler], samples: int, experiments: int = 4000) -> dict:
+    """{name: the power of each of `TESTS` against this sampler}, simulated from its exact distributions.
+
+    None where the test is blind: the exact distance between what it looks at and what it compares with is 0.
+    """
+    found = {}
+    for name, sampler in samplers.items():
+        null, exact, row = table.null(sampler), table.exact(sampler), []
+        for i, test in enumerate(TESTS):
+            a, b = pooled(null[test], samples, exact[test])
+            seen = float((a - b).abs().sum() / 2) > 1e-9
+            row.append(alarm_rate(null[test], exact[test], samples, experiments, seed=i) if seen else None)
+        found[name] = row
+    return found
 
 
 def ward(samplers: Sequence) -> dict[str, object]:
@@ -60,10 +119,12 @@ class Diagnosis(Exercise):
         return False
 
 
-_KIND = "a patient whose draft tokens raise an alarm, or none of whose do, was taken for the other kind"
-_ARGMAX = "the two whose draft tokens raise an alarm are swapped: an argmax gives one kind of token only"
+_KIND = "patients that raise an alarm under `drafted` were mixed up with patients that do not"
+_ARGMAX = "the two that raise an alarm under `drafted` are swapped: an argmax drafts one kind of token only"
 _HEALTHY = "a faulty sampler was declared right: the right one raises no alarm and writes nothing forbidden"
-_BONUS = "the wrong bonus was sought in a text that is wrong at once: it is right for gamma tokens"
+_BONUS = (
+    "fault 4 leaves the first two tokens right (the first bonus is token 3); who was taken for it is wrong before that"
+)
 _RESAMPLING = "3 and 5 are swapped: what is drawn after a rejection does not change how often first tokens are accepted"
 
 DIAGNOSIS = Diagnosis(

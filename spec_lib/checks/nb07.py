@@ -1,4 +1,4 @@
-"""The exercises of notebook 07: a rule that draws twice, the alarm of a test, and how many samples it takes."""
+"""Two exercises of notebook 07: a rule that draws twice, and how many samples it takes to see a fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from .engine import Case, Exercise
+from .engine import Exercise
 from .reference import distribution, lacks, pairs, scaled
 
 
@@ -76,94 +76,48 @@ def check_distribution_of_drawing_twice(function: Callable[[torch.Tensor, torch.
     return DISTRIBUTION_OF_DRAWING_TWICE.check(function)
 
 
-def _threshold(categories: int, z: float) -> float:
-    squares = [1.0] * (categories - 1)  # so many squared normal numbers: each of mean 1 and variance 2
-    return math.fsum(squares) + z * math.sqrt(math.fsum(2 * x for x in squares))
+def _distance_squared(p: torch.Tensor, w: torch.Tensor) -> float:
+    return math.fsum((b - a) ** 2 / a for a, b in pairs(p, w))
 
 
-ALARM_THRESHOLD = Exercise.against(
-    _threshold,
+def _samples(p: torch.Tensor, w: torch.Tensor, noncentrality: float) -> float:
+    return noncentrality / _distance_squared(p, w)
+
+
+_TOY, _BENT = distribution(0.5, 0.3, 0.2), distribution(0.35, 0.39, 0.26)
+_SLIGHTLY = _TOY + (_BENT - _TOY) / 5
+
+SAMPLES_NEEDED = Exercise.against(
+    _samples,
     cases={
-        "3 categories, z = 2.326": (3, 2.326),
-        "3 categories, z = 0: the mean alone": (3, 0.0),
-        "2 categories, z = 1": (2, 1.0),
-        "65 categories, z = 3.09": (65, 3.09),
-        "256 categories, z = 3.09": (256, 3.09),
-    },
-    mistakes={
-        "the categories are taken for the degrees of freedom d: there is one less": lambda c, z: _threshold(c + 1, z),
-        "z is multiplied by the variance; the standard deviation is its root": lambda c, z: (c - 1) * (1 + 2 * z),
-        "the variance is 2 d, not d": lambda c, z: c - 1 + z * math.sqrt(c - 1),
-        "the mean is missing: a right sampler lies around d, not around 0": lambda c, z: _threshold(c, z) - (c - 1),
-        "the threshold lies below the mean: alarms are for large values": lambda c, z: _threshold(c, -z),
-        "the standard deviation is missing": lambda c, z: c - 1 + z,
-    },
-)
-
-
-def check_alarm_threshold(function: Callable[[int, float], float]) -> bool:
-    """function(categories, z) -> mean + z standard deviations of a right sampler's chi-square statistic."""
-    return ALARM_THRESHOLD.check(function)
-
-
-Power = Callable[[int], float]
-MANY, CALLS = 1_500_000, 200
-
-
-def _step(first: int) -> Power:
-    return lambda n: 1.0 if n >= first else 0.0
-
-
-def _slope(n: int) -> float:
-    return min(1.0, n / 1024)
-
-
-def _scan(power: Power, wanted: float, start: int = 1, enough: Callable = lambda a, b: a >= b) -> int:
-    """One after the other, as far as it is bearable."""
-    return next(n for n in range(start, 3000) if enough(power(n), wanted))
-
-
-def _doubled(power: Power, wanted: float) -> int:
-    n = 1
-    while power(n) < wanted:
-        n *= 2
-    return n
-
-
-def _takes_its_time(function: Callable[[Power, float], int]) -> str:
-    calls = []
-    function(lambda n: calls.append(n) or _step(MANY)(n), 0.999)
-    if len(calls) <= CALLS:
-        return ""
-    return (
-        f"One thing is left: it is slow\n  yours     {len(calls)} calls of power for {MANY:,} samples\n"
-        "  expected  a few dozen\n  Hint: the numbers are tried one after the other: double, then halve."
-    )
-
-
-SAMPLES_NEEDED = Exercise(
-    cases=(  # the answer is known by construction
-        Case("power 0 below 37 samples, 1 from there on; wanted .5", (_step(37), 0.5), 37),
-        Case("power n/1024, wanted .25", (_slope, 0.25), 256),
-        Case("power n/1024, wanted .9", (_slope, 0.9), 922),
-        Case("one sample is enough", (_step(1), 0.99), 1),
-        Case("two samples are enough", (_step(2), 0.99), 2),
-        Case(f"power 0 below {MANY:,} samples, 1 from there on; wanted .999", (_step(MANY), 0.999), MANY),
-    ),
-    mistakes={
-        "the doubling stops at the first number that is enough; look between it and the one before": _doubled,
-        "this is the largest number that is not enough": lambda power, wanted: _scan(power, wanted) - 1,
-        "power equal to what is wanted is enough: compare with <": (
-            lambda power, wanted: _scan(power, wanted, enough=lambda a, b: a > b)
+        "p = .5 .3 .2, w = .35 .39 .26, N delta^2 = 36": (_TOY, _BENT, 36.0),
+        "the same fault, a fifth as large": (_TOY, _SLIGHTLY, 36.0),
+        "the same fault seen through nine categories, N delta^2 = 48": (
+            _TOY.repeat_interleave(3) / 3,
+            _BENT.repeat_interleave(3) / 3,
+            48.0,
         ),
-        "one sample is never tried": lambda power, wanted: _scan(power, wanted, start=2),
-        "it is one too many": lambda power, wanted: _scan(power, wanted) + 1,
-        "this is the number of doublings, not of samples": lambda power, wanted: math.log2(_doubled(power, wanted)),
+        "p = .9 .1, w = .8 .2, N delta^2 = 32": (distribution(0.9, 0.1), distribution(0.8, 0.2), 32.0),
     },
-    afterwards=_takes_its_time,
+    mistakes={
+        "each squared difference is divided by p, the distribution of the null hypothesis, not by w": (
+            lambda p, w, x: _samples(w, p, x)
+        ),
+        "the differences are not squared": lambda p, w, x: x / math.fsum(abs(b - a) / a for a, b in pairs(p, w)),
+        "this divides by delta; N is multiplied by delta squared": lambda p, w, x: x / _distance_squared(p, w) ** 0.5,
+        "the squared differences are not divided by p": lambda p, w, x: (
+            x / math.fsum((b - a) ** 2 for a, b in pairs(p, w))
+        ),
+        "N delta^2 is given: divide by delta squared, do not multiply": lambda p, w, x: x * _distance_squared(p, w),
+        "this divides by the total variation distance": lambda p, w, x: (
+            x / (math.fsum(abs(b - a) for a, b in pairs(p, w)) / 2)
+        ),
+        "it is rounded up: return the number as it comes": lambda p, w, x: math.ceil(_samples(p, w, x)),
+        "this is delta squared; the number of samples is asked for": lambda p, w, x: _distance_squared(p, w),
+    },
 )
 
 
-def check_samples_needed(function: Callable[[Power, float], int]) -> bool:
-    """function(power, wanted) -> the smallest number of samples whose power is at least wanted, in few calls."""
+def check_samples_needed(function: Callable[[torch.Tensor, torch.Tensor, float], float]) -> bool:
+    """function(p, w, noncentrality) -> the N with which N delta^2 is that, for a sampler that writes w."""
     return SAMPLES_NEEDED.check(function)

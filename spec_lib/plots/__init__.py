@@ -19,21 +19,13 @@ from .costs import (
     plot_roofline,
     stacked,
 )
-from .distributions import (
-    noise_band,
-    overlap_parts,
-    plot_distributions,
-    plot_empirical,
-    plot_overlap,
-    plot_power,
-    plot_statistics,
-    statistic_bins,
-)
+from .distributions import noise_band, overlap_parts, plot_distributions, plot_empirical, plot_overlap
 from .lenience import plot_gain
 from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import acceptance_positions, plot_acceptance, plot_ending, plot_rounds, plot_tapes, round_rows, tape_rows
 from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
+from .testing import plot_power, plot_power_curves, plot_scores, plot_statistics, statistic_bins
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
 
 __all__ = [
@@ -70,11 +62,13 @@ __all__ = [
     "plot_overlap",
     "plot_pass_cost",
     "plot_power",
+    "plot_power_curves",
     "plot_prefixes",
     "plot_region",
     "plot_reported",
     "plot_roofline",
     "plot_rounds",
+    "plot_scores",
     "plot_statistics",
     "plot_sweep",
     "plot_tapes",

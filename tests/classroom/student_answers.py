@@ -190,18 +190,30 @@ def no_second_draw(p, q):
     return p * q
 
 
-def counts_up(power, wanted):
-    n = 1
-    while power(n) < wanted:
-        n += 1
-    return n
+def under_the_other_hypothesis(p, w, noncentrality):
+    return noncentrality / sum((a - b) ** 2 / b for a, b in zip(p.tolist(), w.tolist(), strict=True))
 
 
-def stops_doubling(power, wanted):
-    n = 1
-    while power(n) < wanted:
-        n = n * 2
-    return n
+def rounded_up(p, w, noncentrality):
+    return int(noncentrality / ((p - w) ** 2 / p).sum()) + 1
+
+
+def bonus_of_one(p, q, drafted, uniforms):
+    n, last = sl.verify_google(p, q, drafted, uniforms)
+    if n == len(drafted) == 2:
+        last = p[0]
+    return n, last
+
+
+def mask_without_cumprod(p, q, drafted, uniforms):
+    k = len(drafted)
+    ratio = (p[:k].gather(1, drafted[:, None]) / q.gather(1, drafted[:, None])).squeeze(1)
+    n = int((uniforms < ratio).sum())
+    return n, sl.residual(p[n], q[n]) if n < k else p[k]
+
+
+def forgets_the_empty_draft(p, q, drafted, uniforms):
+    return (1, p[1]) if uniforms[0] < p[0, drafted[0]] / q[0, drafted[0]] else (0, sl.residual(p[0], q[0]))
 
 
 def averaged(acceptance):
@@ -320,9 +332,11 @@ ANSWERS = [
     ("smallest_test", lambda s: s.accept(1, 0, [0]), "raised TypeError"),
     ("fed_in_round", forgets_the_extra_token, "forgotten after a full acceptance"),
     ("distribution_of_drawing_twice", no_second_draw, "the second draw is missing"),
-    ("alarm_threshold", lambda cells, z: cells + z * (2 * cells) ** 0.5, "there is one less"),
-    ("samples_needed", counts_up, "tried one after the other"),
-    ("samples_needed", stops_doubling, "the doubling stops"),
+    ("samples_needed", under_the_other_hypothesis, "not by w"),
+    ("samples_needed", rounded_up, "it is rounded up"),
+    ("broken_rule", bonus_of_one, "four tests see nothing"),
+    ("broken_rule", mask_without_cumprod, "accepted too often or too rarely"),
+    ("broken_rule", forgets_the_empty_draft, "a draft of 0 tokens raised IndexError"),
     ("diagnosis", lambda: "FDCAEB", "one digit for each of the patients"),
     ("diagnosis", lambda: (4, 6, 5, 1, 3, 2), "3 and 5 are swapped"),
     ("diagnosis", lambda: 436152, "was declared right"),

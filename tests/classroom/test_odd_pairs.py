@@ -7,17 +7,16 @@ import ast
 import contextlib
 import io
 import math
-from collections import Counter
-from collections.abc import Callable
 from itertools import product
-from statistics import NormalDist, median
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import benchmark, plots
+from spec_lib import benchmark, checks, plots
+from spec_lib.checks import chi_squared, clinic, faulty, laboratory
 from spec_lib.records import identity_sides
 from tests.classroom.odd_pairs import NOTEBOOKS, cells
 from tests.helpers.models import tiny_gpt2
@@ -90,66 +89,52 @@ def own_draft(new: int = 21, gamma: int = 4) -> sl.Generation:
 # ----------------------------------------------------------------------------------------- 07: one category is left
 
 
-@pytest.fixture
-def tools() -> dict:
-    space = {"torch": torch, "sl": sl, "Counter": Counter, "Callable": Callable, "normal": NormalDist(), "RUNS": 800}
-    define("07", "samples chi_square threshold power pooled test first", space)
-    return define("07", "untestable", space) if has("07", "\nuntestable = ") else space
-
-
 @pytest.mark.parametrize(
-    ("counts", "law"),
+    ("counts", "p"),
     [
         ({True: 3, False: 297}, {True: 0.01, False: 0.99}),
         ({True: 300, False: 0}, {True: 1.0, False: 0.0}),
         ({True: 0, False: 300}, {True: 0.0, False: 1.0}),
         ({x: 1 for x in range(300)}, {x: 1 / 300 for x in range(300)}),
-        ({True: 2, False: 1}, {True: 0.5, False: 0.5}),  # so few runs that no category expects five
+        ({True: 2, False: 1}, {True: 0.5, False: 0.5}),  # so few samples that no category expects ten
         ({True: 0, False: 0}, {True: 0.5, False: 0.5}),
     ],
 )
-def test_one_category_is_never_an_alarm(tools, counts, law):
-    score, limit = tools["test"](counts, law)
-    assert score == 0 and not score > limit
-    expected, seen = tools["pooled"](law, sum(counts.values()), counts)
-    assert len(expected) == len(seen) == 1
-    assert tools["power"](expected, expected, 300) == 0
+def test_one_category_is_never_an_alarm(counts, p):
+    assert chi_squared.goodness_of_fit(counts, p) == (0.0, 0, 1.0)
+    assert chi_squared.alarm_rate(p, p, sum(counts.values()), 10, seed=0) == 0
 
 
-def test_two_categories_are_tested_as_before(tools):
-    score, limit = tools["test"]({True: 40, False: 260}, {True: 0.1, False: 0.9})
-    assert score == pytest.approx(100 / 30 + 100 / 270) and limit == pytest.approx(10.83, rel=0.05)
-    score, limit = tools["test"]({True: 90, False: 210}, {True: 0.1, False: 0.9})
-    assert score > limit
+def test_two_categories_are_tested():
+    found = chi_squared.goodness_of_fit({True: 40, False: 260}, {True: 0.1, False: 0.9})
+    assert found.statistic == pytest.approx(100 / 30 + 100 / 270) and found.d == 1 and found.p_value > 0.001
+    assert chi_squared.goodness_of_fit({True: 90, False: 210}, {True: 0.1, False: 0.9}).p_value < 0.001
 
 
-@pytest.mark.parametrize("law", [{(0, 1, 2, 3): 1.0}, {x: 1 / 4096 for x in product(range(8), repeat=4)}])
-def test_the_cells_say_in_words_that_nothing_can_be_tested(tools, law):
-    texts = Counter({(0, 1, 2, 3): 800})
-    space = tools | {"P4": law, "run": lambda *a, **k: (texts, Counter(), 0), "Sampler": lambda *a: None}
-    space |= {"plausible": None, "prompt": torch.tensor([3]), "p_rows": {}, "q_rows": {}}
-    model = sl.TableModel(torch.full((8, 8), 1 / 8, dtype=torch.float64))
-    space["Lookup"] = lambda rows: model.fresh()
-    for words in ("scores = chi_square(samples(law", "right, _, _ = run(", "plain, fast, same = "):
-        said = run("07", words, space)
-        assert "one cell, so nothing can be tested" in said and "nan" not in said, words
-        assert "alarm: True" not in said or len(law) > 1, words
-
-
-def test_the_ward_and_the_table_of_powers_go_on_with_one_category(tools):
-    found = {name: (0.0, math.inf) for name in ("guesses", "stands")} | {"text 1": (99.0, 9.0), "text 2": (1.0, 9.0)}
-    evidence = found, 0, Counter({1: 800}), 1.0, 1.0
-    patients = dict.fromkeys("ABCDEF")
-    space = tools | {"ward": {x: evidence for x in "ABC"}, "patients": patients, "evidence": lambda *a, **k: evidence}
-    said = run("07", "ward |= ", space)
-    assert "nothing can be tested" in said and said.count("ALARM") == 6
-    for p, q, stands in (([0.5, 0.5], [0.5, 0.5], 1.0), ([1.0, 0.0], [0.0, 1.0], 0.0), ([0.0, 1.0], [0.0, 1.0], 1.0)):
-        root, sampler = (3,), SimpleNamespace(draft_sampling=sl.Sampling(), bend=lambda q: q)
-        space |= {"p_rows": {root: torch.tensor(p).double().log()}, "q_rows": {root: torch.tensor(q).double().log()}}
-        space |= {"root": root, "exact": lambda s, stands=stands: ({}, stands), "faults": {"none": sampler}}
-        space |= {"powers": lambda law, runs: [0.0] * 4}
-        said = run("07", "def power_row", space)
-        assert space["table"]["none"][1] == 0 and "nan" not in said
+@pytest.mark.parametrize(("p", "q"), [((1.0, 0.0), (0.0, 1.0)), ((1.0, 0.0), (1.0, 0.0)), ((0.5, 0.5), (0.5, 0.5))])
+def test_07_goes_on_where_nothing_can_be_tested(p, q):
+    """A target that is certain; a draft that is the target, or never accepted."""
+    rows = [{}, {}]
+    for found, row in zip(rows, (p, q), strict=True):
+        for length in range(6):
+            for text in product(range(2), repeat=length):
+                found[2, *text] = torch.tensor([*row, 0.0], dtype=torch.float64).log()
+    lab = laboratory.Table.__new__(laboratory.Table)
+    lab.tokens, lab.vocab, lab.root, lab.prompt = [0, 1], 3, (2,), torch.tensor([2])
+    lab.p_rows, lab.q_rows = rows
+    space = {"lab": lab, "N": 60, "checks": checks, "clinic": clinic, "faulty": faulty, "sl": sl, "plots": Figures()}
+    space |= {"chi_squared": chi_squared, "laboratory": laboratory, "plausible": sl.verify_google, "torch": torch}
+    space["laboratory"] = SimpleNamespace(Table=lambda pair: lab, TESTS=laboratory.TESTS)
+    space |= {"pair": None}
+    words = (
+        "lab, N = ",
+        "found[name] = clinic",
+        "patients = checks.ward",
+        "table = clinic.power_table",
+        "plain, fast, same",
+    )
+    said = "".join(run("07", w, space) for w in (*words, "turned = {"))
+    assert "one: all counts share one category" in said and "nan" not in said
 
 
 # ----------------------------------------------------------------------- 00, 03, 04, 08: everything or nothing accepted

@@ -250,11 +250,29 @@ def test_the_statistics_figure_draws_both_histograms_and_the_threshold(shown):
 
 
 def test_the_power_figure_writes_each_number_and_marks_blind_spots(shown):
-    plots.plot_power({"one": [0.001, 1.0], "two": [0.5, 0.999]}, ["text 1", "text 2"], "power")
+    plots.plot_power({"one": [None, 1.0], "two": [0.004, 0.999]}, ["text 1", "text 2"], "power")
     axis = shown[0].axes[0]
-    assert [t.get_text() for t in axis.texts] == ["none", "1.00", "0.50", "1.00"]
-    assert axis.images[0].get_array().tolist() == [[0.001, 1.0], [0.5, 0.999]]
+    assert [t.get_text() for t in axis.texts] == ["blind", "1.00", "0.004", "1.00"]
+    assert axis.images[0].get_array().tolist() == [[0, 1.0], [0.004, 0.999]]
     assert [t.get_text() for t in axis.get_yticklabels()] == ["one", "two"]
+
+
+def test_the_scores_figure_counts_each_text_and_marks_the_mean(shown):
+    scores = {"right": [1.05, 1.1, 1.3], "wrong": [0.9, 1.5]}
+    plots.plot_scores(scores, 0.2, "scores", "nats")
+    for axis, x in zip(shown[0].axes, scores.values(), strict=True):
+        assert sum(b.get_height() for b in axis.patches) == len(x)
+        assert axis.lines[0].get_xdata()[0] == pytest.approx(sum(x) / len(x))
+    assert {axis.get_xlim() for axis in shown[0].axes} == {shown[0].axes[0].get_xlim()}
+
+
+def test_the_power_curves_are_drawn_against_both_axes(shown):
+    points = [(25, 2.0, 0.1), (100, 8.0, 0.5), (400, 32.0, 1.0)]
+    plots.plot_power_curves({"the fault": points}, "power")
+    left, right = shown[0].axes
+    assert left.lines[0].get_xdata().tolist() == [25, 100, 400]
+    assert right.lines[0].get_xdata().tolist() == [2, 8, 32]
+    assert left.lines[0].get_ydata().tolist() == right.lines[0].get_ydata().tolist() == [0.1, 0.5, 1.0]
 
 
 def traced(gamma=3):

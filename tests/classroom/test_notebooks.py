@@ -513,7 +513,7 @@ def test_the_teachers_plans_name_sections_that_exist_and_keep_to_their_minutes()
 def test_local_links_lead_somewhere(name):
     page = (ROOT / "notebooks" / name).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("http")]
-    assert links or name in ("TEACHING.md", "../CONTRIBUTING.md")
+    assert links or name in ("HANDOUT.md", "../CONTRIBUTING.md")
     for link in links:
         assert ((ROOT / "notebooks" / name).parent / link).exists(), link
 

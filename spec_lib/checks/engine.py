@@ -36,13 +36,15 @@ class Exercise:
 
     cases: from the simplest to the hardest; the first that differs is shown.  mistakes: {hint: the function that makes
     this mistake}.  afterwards: looks at a function that is right in all cases; returns what is still wrong with it, or
-    an empty string.  errors: {name of an error: the hint where the answer raises it}.
+    an empty string.  errors: {name of an error: the hint where the answer raises it}.  secret: a wrong answer is not
+    shown the right one, only how many of its numbers are among those asked for.
     """
 
     cases: Sequence[Case]
     mistakes: Mapping[str, Callable]
     afterwards: Callable[[Callable], str] = lambda function: ""
     errors: Mapping[str, str] = field(default_factory=dict)
+    secret: bool = False
 
     @classmethod
     def against(
@@ -72,6 +74,9 @@ class Exercise:
                 print(PLACEHOLDER)
                 return False
             yours, expected = _side_by_side(answer, case.expected)
+            if self.secret and answer.values is not None:
+                shared = set(flat(answer.values)) & set(flat(nested(case.expected)))
+                expected = f"{len(flat(nested(case.expected)))} numbers; {len(shared)} of yours are among them"
             print(f"Not yet: {case.name}\n  yours     {yours}\n  expected  {expected}")
             if hint := self._hint(answers, at):
                 print(f"  Hint: {hint}{'?' if hint in (NO_RETURN, ROUNDED) else '.'}")
@@ -170,6 +175,8 @@ def _side_by_side(answer: Answer, expected: object) -> tuple[str, str]:
     yours, theirs = answer.values, nested(expected)
     if yours is None:
         return answer.shown, _show(theirs)
+    if isinstance(expected, bool) and yours in (0.0, 1.0):
+        return str(bool(yours)), str(expected)
     if _same_numbers(yours, theirs):
         return _brackets(yours), _brackets(theirs)
     shown = [(_show(yours, digits), _show(theirs, digits)) for digits in (3, 6, 9, 12)]

@@ -129,6 +129,9 @@ TOP_P = Exercise.against(
         ),
         "the token that reaches top_p is left out": lambda p, m: _top_p(p, m, -1),
         "one token too many is kept: stop once the mass has reached top_p": lambda p, m: _top_p(p, m, 1),
+        "the probabilities come in falling order: put each back in the position of its token, as scatter does": (
+            lambda p, m: sorted(_top_p(p, m), reverse=True)
+        ),
         "tokens are taken in the order of their ids, not of their probabilities": (
             lambda p, m: _scaled(p, _kept(p, range(len(p)), m))
         ),

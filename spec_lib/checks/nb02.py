@@ -34,6 +34,7 @@ PASS_TIMES = Exercise.against(
         "the weights are fetched once in a pass, whatever the number of tokens": (
             lambda *a: _pass_times(*a, fetches=a[2])
         ),
+        "these are bits; itemsize is in bytes, and so is the bandwidth": lambda *a: _pass_times(*a, size=8 * a[1]),
         "each weight takes itemsize bytes": lambda *a: _pass_times(*a, size=1),
         "each weight takes two operations for each token, a multiplication and an addition": (
             lambda *a: _pass_times(*a, operations=1)

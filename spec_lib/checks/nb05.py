@@ -186,7 +186,7 @@ def check_lenient_acceptance(function: Callable[[torch.Tensor, torch.Tensor, flo
 # Lines of Chen et al.'s Algorithm 2 as the notebook numbers them.  Each triple is what somebody would answer who takes
 # one right line for a misprint and overlooks the misprint that the hint speaks of.
 MISPRINTED_LINES = Exercise(
-    cases=(Case("the misprinted lines, in ascending order", (), (8, 10, 12)),),
+    cases=(Case("the misprinted lines", (), (8, 10, 12)),),
     mistakes={
         "line 7 is right, the strict test of notebook 03: look at what else changes in line 8 while t runs": (
             lambda: (7, 10, 12)
@@ -208,9 +208,15 @@ MISPRINTED_LINES = Exercise(
         ),
         "lines 3 and 5 are right: look where n changes, and where it should": lambda: (3, 5, 12),
     },
+    secret=True,
 )
 
 
 def check_misprinted_lines(function: Callable[[], tuple[int, int, int]]) -> bool:
-    """function() -> the numbers of the three misprinted lines of Chen et al.'s Algorithm 2, in ascending order."""
-    return MISPRINTED_LINES.check(function)
+    """function() -> the three misprinted lines, in any order."""
+
+    def in_order() -> object:
+        found = function()
+        return sorted(found) if isinstance(found, (list, tuple)) else found
+
+    return MISPRINTED_LINES.check(in_order)

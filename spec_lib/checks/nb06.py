@@ -111,10 +111,10 @@ def _nothing_lost(session: ModelSession) -> bool:
 
 SMALLEST_TEST = Exercise(
     cases=(
-        Case("the library's session, which must pass (1)", _session(ModelSession, 0, 1, 2), 1.0),
-        Case("OneShort, which must fail (0)", _session(_OneShort, 0, 1, 2), 0.0),
-        Case("a right session that reads its last draft token at once", _session(_ReadsAtOnce, 0, 1, 2), 1.0),
-        Case("OneShort on a longer text", _session(_OneShort, 3, 4, 5, 6, 7, 0), 0.0),
+        Case("the library's session, which must pass", _session(ModelSession, 0, 1, 2), True),
+        Case("OneShort, which must fail", _session(_OneShort, 0, 1, 2), False),
+        Case("a right session that reads its last draft token at once", _session(_ReadsAtOnce, 0, 1, 2), True),
+        Case("OneShort on a longer text", _session(_OneShort, 3, 4, 5, 6, 7, 0), False),
     ),
     mistakes={
         "OneShort passes: accept the whole draft, and look at what the draft model has read, not at the text alone": (

@@ -257,3 +257,17 @@ def test_an_error_in_the_last_trial_is_told(capsys):
     once.calls = 0
     assert checks.check_accepted_count(once) is False
     assert capsys.readouterr().out == "Not yet: in a last trial it raised ZeroDivisionError: division by zero\n"
+
+
+def test_a_search_is_not_given_away_and_its_order_does_not_matter(capsys):
+    """Any wrong answer to the three misprints was told the right one; the right lines in another order were wrong."""
+    assert checks.check_misprinted_lines(lambda: (12, 8, 10)) and "Right" in capsys.readouterr().out
+    assert not checks.check_misprinted_lines(lambda: (3, 8, 12))
+    said = capsys.readouterr().out
+    assert "3 numbers; 2 of yours are among them" in said and "8, 10, 12" not in said
+
+
+def test_a_test_is_told_true_or_false(capsys):
+    assert not checks.check_smallest_test(lambda session: True)
+    said = capsys.readouterr().out
+    assert "yours     True" in said and "expected  False" in said

@@ -217,6 +217,7 @@ def check_misprinted_lines(function: Callable[[], tuple[int, int, int]]) -> bool
 
     def in_order() -> object:
         found = function()
-        return sorted(found) if isinstance(found, (list, tuple)) else found
+        lines = isinstance(found, (list, tuple)) and all(isinstance(line, int) for line in found)
+        return sorted(found) if lines else found
 
     return MISPRINTED_LINES.check(in_order)

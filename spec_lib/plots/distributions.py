@@ -36,8 +36,8 @@ def plot_distributions(distributions: dict[str, Sequence[float]], labels: Sequen
 def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[float]]:
     """The areas of the stacked overlap of target p and draft q, one number for each token.
 
-    {"accepted": min(p, q), "resampled": (p - q)+, "rejected": (q - p)+}: token by token, accepted + resampled is p and
-    accepted + rejected is q.
+    {"accepted": min(p, q), "resampled": max(0, p - q), "rejected": max(0, q - p)}: token by token, accepted + resampled
+    is p and accepted + rejected is q.
     """
     a, b = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (p, q))
     parts = {"accepted": torch.minimum(a, b), "resampled": (a - b).clamp(min=0), "rejected": (b - a).clamp(min=0)}
@@ -46,8 +46,8 @@ def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[floa
 
 OVERLAP_LOOKS = {  # colour, hatch and name of each area; what is rejected is an empty, crossed box
     "accepted": (PALETTE["accepted"], "", "accepted: min(p, q)"),
-    "resampled": (PALETTE["resampled"], "///", "resampled: (p - q)+"),
-    "rejected": ("none", "xxx", "rejected: (q - p)+"),
+    "resampled": (PALETTE["resampled"], "///", "resampled: max(0, p - q)"),
+    "rejected": ("none", "xxx", "rejected: max(0, q - p)"),
 }
 
 
@@ -55,7 +55,7 @@ def plot_overlap(
     p: Sequence[float],
     q: Sequence[float],
     labels: Sequence[str],
-    title: str = "min(p, q) is accepted, (p - q)+ fills up to p",
+    title: str = "min(p, q) is accepted, max(0, p - q) fills up to p",
 ) -> None:
     """The stacked overlap of target p and draft q over a few tokens.
 

@@ -65,6 +65,7 @@ def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
         boxes = "".join(box(em * shown[part], look) for part, (_, look) in looks.items() if shown[part] > 0)
         numbers = " ".join(f"{name} {shown[part]:.3f}" for part, (name, _) in looks.items() if shown[part] >= 0.0005)
         rows.append((code(label), boxes, numbers))
-    legend = "accepted (solid): min(p, q) &nbsp; resampled (striped): (p - q)+ &nbsp; rejected (dashed): (q - p)+<br>"
+    legend = "accepted (solid): min(p, q) &nbsp; resampled (striped): max(0, p - q) &nbsp; "
+    legend += "rejected (dashed): max(0, q - p)<br>"
     legend += "solid and striped reach p; solid and dashed reach q"
     return f"{bar_table(rows)}<small>{legend}</small><br>"

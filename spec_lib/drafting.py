@@ -79,12 +79,12 @@ class ModelSession:
         """At most k tokens, fewer where the draft's context ends, none where it is full."""
         # The last drafted token is not fed, so it needs no position.
         room = max(0, min(k, self.most - len(self.text) + 1))
-        if (held := self.model.length) >= len(self.text):
-            raise ValueError(
-                f"the draft model holds {held} tokens and the text has {len(self.text)}: another text was read with it "
-                "between two rounds; give it a fresh(), so that each text has a cache of its own."
-            )
         unread, tokens, distributions = self.unread(), [self.empty], []
+        if not len(unread):
+            raise ValueError(
+                f"the draft model holds {self.model.length} tokens and the text has {len(self.text)}: another text was "
+                "read with it between two rounds; give it a fresh(), so that each text has a cache of its own."
+            )
         for i in range(int(room)):
             distributions.append(self._distribution(self._feed(unread)))
             unread = self.randomness.draw(distributions[-1], len(self.text) + i)

@@ -174,7 +174,7 @@ def _verified(pair, r) -> str:
         p = f"{float(r.p[r.accepted, r.token]):.3f}"
         rows.insert(tested, (str(r.accepted + 1), token, p, "", "", "", r.origin, ""))
     heads = ("position", "token", "p", "q", "min(1, p/q)", "uniform", "result", "overlap")
-    return table(rows, [LEFT] * len(heads), heads, "border-collapse:collapse;margin:.4em 0")
+    return table(rows, [LEFT] * len(heads), heads, "border-collapse:collapse;margin:.4em 0;font-size:88%")
 
 
 def _overlap(pair, r) -> str:

@@ -79,7 +79,8 @@ def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
             for n in used
         )
         body += "</small>"
-    return f'<div style="white-space:pre-wrap;line-height:1.9;max-width:60em">{body}</div>'
+    # Room at the right: the blank at the end of a full line hangs out of it.
+    return f'<div style="white-space:pre-wrap;line-height:1.9;max-width:60em;padding-right:.5em">{body}</div>'
 
 
 def _escaped(text: str) -> str:

@@ -81,7 +81,7 @@ def in_a_process(models: Path) -> dict:
 
     import spec_lib as sl
     from spec_lib import __main__ as cli
-    from tools.stamp import SETUP
+    from tools.stamp import setup
 
     slept, happened = [], {}
     time.sleep = slept.append  # the hub's client waits between its tries: counted instead
@@ -247,7 +247,7 @@ def in_a_process(models: Path) -> dict:
         os.environ.pop("SPEC_PAIR", None)
         out, place = io.StringIO(), {}
         with gpu(), contextlib.redirect_stdout(out):
-            exec(SETUP.format(url="https://example.org/course", branch="main"), place)
+            exec(setup("https://example.org/course", "main"), place)
         return {"out": out.getvalue(), "pair": place["pair"].name}
 
     names("openai-community")

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
-# The ten claims of notebook 00, in its order; the course tests each one somewhere.  All are false.
+# The ten claims of notebook 00, in its order; the course tests each one somewhere.
 CLAIMS = (
-    "Accepted draft tokens are distributed as the target's own tokens.",
+    "Accepted draft tokens, taken by themselves, are distributed as the target's tokens.",
     "With the same seed, speculative sampling writes the same text as plain sampling.",
-    "The acceptance rate is accepted tokens over drafted tokens.",
-    "If the text reads fluently, the sampler is right.",
+    "Accepted over drafted is the alpha in Leviathan's formula.",
+    "Speculation never needs more target passes than plain decoding.",
     "A worse draft model writes a worse text.",
-    "Later positions in a draft are rejected more often, once they are reached.",
-    "The colder the sampling, the more is accepted.",
-    "A bigger gamma is faster.",
-    "It speeds up reading the prompt.",
-    "It raises the throughput of a busy server.",
+    "If the text reads fluently, the sampler is right.",
+    "A lower temperature always means that more is accepted.",
+    "A bigger gamma is always faster.",
+    "The draft model may sample at another temperature than the target, "
+    "and the output distribution stays the target's.",
+    "On a busy server, speculation can lower the throughput.",
 )
 
-# What the course found about each of `CLAIMS` (all are false), and the notebooks that show it.
+# What the course found about each of `CLAIMS`: true (T) or false (F), the notebooks that show it, and why.
 SETTLED = (
-    ("03", "alone they favour what both models favour; only with the resampled tokens is the distribution p"),
-    ("00, 05", "the distributions are equal, the texts are not; two rules given the same uniforms do write one text"),
-    ("00, 08", "it is accepted over verified tokens: those after a rejection were never verified"),
-    ("05, 07", "wrong samplers write fluently too; only a test of the distribution can tell"),
-    ("04, 06", "the distribution is the target's, whatever the draft model; a worse one costs time"),
-    ("04, 08", "they are reached less often; what happens once reached depends on the pair and the text"),
+    ("F", "03", "alone they favour what both models favour; only with the resampled tokens is the distribution p"),
     (
-        "08, 09",
-        "often so, not always: acceptance is the overlap of two distributions, and may shrink as both get sharper",
+        "F",
+        "00, 05",
+        "each text has the same probability under both, but they spend their random numbers differently",
     ),
-    ("08, 09", "each further position adds less, and costs as much as the one before"),
-    ("06, 09", "both models read the prompt, and there is nothing to draft in it"),
-    ("09", "it does more arithmetic for each token, and a busy machine has none to spare"),
+    ("F", "00, 08", "that alpha is accepted over verified: draft tokens after a rejection were never verified"),
+    ("T", "00, 04", "each target pass adds at least one token to the text"),
+    ("F", "04, 06", "the output distribution is the target's, whatever the draft model; a worse one costs time"),
+    ("F", "07", "wrong samplers write fluently too; it takes a test of the distribution to tell"),
+    ("F", "08, 09", "often, not always: acceptance is the overlap of p and q, which can shrink as both get sharper"),
+    ("F", "08, 09", "each further position is reached less often, and costs a draft pass all the same"),
+    ("T", "03, 04", "the test needs the q that the token was drawn from, and any such q will do"),
+    ("T", "09", "it does more arithmetic for each token, which a server with many requests may not have to spare"),
 )
 
 
@@ -75,14 +78,20 @@ def ask_again(answers: str, folder: str | Path | None = None) -> None:
     if set(letters) == {"?"}:
         for number, claim in enumerate(CLAIMS, 1):
             print(f"{number:2}. {claim}")
-        print("Put your ten letters in, and your first answers will stand beside them.")
+        print("Put your ten letters in, and your first answers will be printed beside them.")
         return
     first = kept_answers(folder)
-    for number, (claim, now, (where, found)) in enumerate(zip(CLAIMS, letters, SETTLED, strict=True), 1):
-        before = str(first.get(str(number), "-"))[:1]
-        print(f"{number:2}. {claim}\n    first {before}, now {now}, found F: {found} (notebooks {where})")
-    right = [sum(x == "F" for x in given) for given in (first.values(), letters)]
-    print(f"Right: {right[0]} of 10 at first, {right[1]} of 10 now.")
+    earlier = [str(first.get(str(number), "-"))[:1] for number in range(1, len(CLAIMS) + 1)]
+    for number, (claim, before, now, settled) in enumerate(zip(CLAIMS, earlier, letters, SETTLED, strict=True), 1):
+        found, where, why = settled
+        notebooks = "notebooks" if "," in where else "notebook"
+        print(f"{number:2}. {claim}\n    first {before}, now {now}, found {found}: {why} ({notebooks} {where})")
+    print(f"Right: {_right(earlier)} of {len(CLAIMS)} at first, {_right(letters)} of {len(CLAIMS)} now.")
+
+
+def _right(answers: Iterable[str]) -> int:
+    """How many of ten answers agree with what was found."""
+    return sum(answer == found for answer, (found, _, _) in zip(answers, SETTLED, strict=True))
 
 
 def _letters(answers: str) -> str:

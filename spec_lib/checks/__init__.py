@@ -16,7 +16,7 @@ from .nb05 import check_accepted_count, check_in_chens_letters, check_lenient_ac
 from .nb06 import check_fed_in_round, check_pending_for_draft, check_trims
 from .nb07 import check_alarm_threshold, check_distribution_of_drawing_twice, check_samples_needed
 from .nb08 import check_alpha_of_whole_rounds, check_break_even_c, check_gamma_from_table, check_tokens_from_positions
-from .nb09 import check_break_even, check_how_much_faster, check_tokens_per_second
+from .nb09 import check_break_even_batch, check_speed
 
 __all__ = [
     "CLAIMS",
@@ -28,7 +28,7 @@ __all__ = [
     "check_accepted_count",
     "check_alarm_threshold",
     "check_alpha_of_whole_rounds",
-    "check_break_even",
+    "check_break_even_batch",
     "check_break_even_c",
     "check_bytes_read",
     "check_cost_per_kept_token",
@@ -36,7 +36,6 @@ __all__ = [
     "check_fed_in_round",
     "check_gamma_from_table",
     "check_greedy_tokens",
-    "check_how_much_faster",
     "check_in_chens_letters",
     "check_knee",
     "check_distribution_of_drawing_twice",
@@ -51,7 +50,7 @@ __all__ = [
     "check_temperature",
     "check_tokens_from_positions",
     "check_tokens_per_pass",
-    "check_tokens_per_second",
+    "check_speed",
     "check_tokens_without_bonus",
     "check_top_p",
     "check_trims",

@@ -35,8 +35,10 @@ from .rounds import (
     tape_rows,
     text_positions,
 )
+from .rounds_cost import plot_round_cost, round_parts
 from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
+from .sweeps import plot_sweeps, sweep_positions
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
 
 __all__ = [
@@ -71,16 +73,20 @@ __all__ = [
     "plot_power",
     "plot_region",
     "plot_reported",
+    "plot_round_cost",
     "plot_rounds",
     "plot_statistics",
     "plot_sweep",
+    "plot_sweeps",
     "plot_tapes",
     "prompt_of",
+    "round_parts",
     "round_rows",
     "show_text",
     "stacked",
     "statistic_bins",
     "sweep_points",
+    "sweep_positions",
     "tape_rows",
     "text_positions",
     "visible",

@@ -31,12 +31,3 @@ def described(thing) -> str:
         return f"the class {thing.__name__} (make one of it first)"
     text = reprlib.repr(thing)
     return f"a {type(thing).__name__}" if "\n" in text or "..." in text else text
-
-
-_T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120]
-_T += [2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
-
-
-def t_quantile(n: int) -> float:
-    """Student's t for n texts: mean +- t_quantile(n) standard errors is a 95 % interval.  Infinite for one text."""
-    return float("inf") if n < 2 else _T[n - 2] if n - 2 < len(_T) else 1.96 + 2.4 / (n - 1)

@@ -105,7 +105,7 @@ def _last_gain(t: dict[int, float], tokens: float, gamma: int, c: float, batches
 
 
 ROOFLINE = {n: max(8.0, 0.25 * n) for n in range(1, 200)}  # flat up to 32 tokens, exact in binary
-STEEP = {n: 1.0 + n for n in range(1, 200)}
+STEEP = {n: 4.0 + n for n in range(1, 200)}
 BREAK_EVEN_BATCH = Exercise.against(
     _first_loss,
     cases={
@@ -119,8 +119,15 @@ BREAK_EVEN_BATCH = Exercise.against(
         "flat to 32 tokens, then in proportion; gamma 4, c .125": (ROOFLINE, 3.0, 4, 0.125, [1, 2, 4, 8, 16, 32]),
         "the same, every batch size": (ROOFLINE, 3.0, 4, 0.125, list(range(1, 33))),
         "the same, a draft model of c .5": (ROOFLINE, 2.5, 4, 0.5, list(range(1, 33))),
-        "it never loses: 2 tokens, gamma 1, a pass that is flat": ({n: 1.0 for n in range(1, 65)}, 2.0, 1, 0.25, [1, 4]),
-        "it always loses: a pass of 1 + n": (STEEP, 3.0, 8, 0.125, [4, 8, 16]),
+        "it never loses: 2 tokens, gamma 1, a pass that is flat": (
+            {n: 1.0 for n in range(1, 65)},
+            2.0,
+            1,
+            0.25,
+            [1, 4],
+        ),
+        "a pass of 4 + n": (STEEP, 3.0, 4, 0.125, [1, 2, 3, 4]),
+        "it always loses": (STEEP, 3.0, 8, 0.125, [4, 8, 16]),
     },
     mistakes={
         "the target scores gamma + 1 tokens for each request, not gamma + 1 in all": (

@@ -53,4 +53,5 @@ def plot_round_cost(
         axis.set_yticks(list(labels), list(labels.values()))
         axis.invert_yaxis()
         axis.set(xlabel="time of a round, in plain steps of the target", xlim=(0, 1.1 * longest))
-        axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.18)}, ncols=3)
+        if found:
+            axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.18)}, ncols=3)

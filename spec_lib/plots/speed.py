@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..benchmark import Measurement, Row, rows
-from ..numbers import t_quantile
 from .glyphs import token_label
 from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
 
@@ -32,7 +31,7 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
         for y, row in enumerate(rows):  # in a column of their own, which no bar and no line reaches
             axis.annotate(_variant_in_words(row, most), (right, y), va="center", fontsize=9, annotation_clip=False)
         if any(r.predicted for r in rows):
-            axis.plot([], [], **DIAMOND, color="white", label="predicted")
+            axis.plot([], [], **DIAMOND, color="white", label="predicted from alpha, c and v")
         if base:
             axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
             axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.25)}, ncols=2)
@@ -64,19 +63,20 @@ def _variant_in_words(row: Row, most: float) -> str:
 
 
 def sweep_points(sweep: Sequence[Measurement], variant: str = "speculative, google") -> list[dict]:
-    """{"value", "speedup", "half", "tokens_per_pass", "predicted", "alpha"} at each value of a sweep (`benchmark.sweep`).
+    """{"value", "speedup", "half", "repeated", "tokens_per_pass", "predicted", "alpha"} at each value of a sweep.
 
-    sweep: one measurement for each value.  half: of the speed-up's 95 % interval; values where the variant was not
+    sweep: one measurement for each value, as `benchmark.sweep` gives them.  half: of the speed-up's 95 % interval.
+    repeated: whether some texts were written several times, as at temperature 0.  Values where the variant was not
     measured are left out.
     """
     found = []
     for m in sweep:
         row = next((r for r in rows(m) if r.variant == variant), None)
         if row and row.speedup:
-            n = len(m.variants[variant].seconds)
-            half = t_quantile(n) * row.speedup_sd / n**0.5 if n > 1 else 0.0
+            evaluations = len(m.variants[variant].seconds)
+            repeated = row.texts < evaluations if row.texts else not m.setting.temperature and evaluations > 1
             copied = {k: getattr(row, k) for k in ("speedup", "tokens_per_pass", "predicted", "alpha")}
-            found.append({"value": m.value, "half": half, **copied})
+            found.append({"value": m.value, "half": row.margin or 0.0, "repeated": repeated, **copied})
     return found
 
 

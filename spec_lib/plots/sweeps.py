@@ -36,11 +36,13 @@ def plot_sweeps(recorded: Mapping[str, Mapping[str, Sequence[Measurement]]], tit
     """A row for each factor: tokens per target pass on the left, the speed-up with its 95 % interval on the right.
 
     recorded: factor -> the machine's name -> its sweep, as `sweep_points` takes it.  Ordered values are joined by a
-    line, names are not.  A hollow mark: temperature 0, where a prompt has one text only, however often it is timed.
+    line, names are not.  A hollow mark: some texts were timed several times, as at temperature 0.
     """
     drawn = {f: {name: p for name, sweep in by.items() if (p := sweep_points(sweep))} for f, by in recorded.items()}
     drawn = {factor: by for factor, by in drawn.items() if by}
-    with figure(8, 0.5 + 1.5 * max(1, len(drawn)), suptitle=title, nrows=max(1, len(drawn)), ncols=2, squeeze=False) as axes:
+    with figure(
+        8, 0.5 + 1.5 * max(1, len(drawn)), suptitle=title, nrows=max(1, len(drawn)), ncols=2, squeeze=False
+    ) as axes:
         if not drawn:
             axes[0, 0].text(0.1, 0.5, "no recording of this yet", transform=axes[0, 0].transAxes)
         for row, (factor, by_machine) in zip(axes, drawn.items(), strict=False):
@@ -67,7 +69,7 @@ def _draw_machine(row, factor: str, at: dict[str, float], points: list[dict], i:
     colour, line = SHADES[i % len(SHADES)], DASHES[i % 4] if factor in ORDERED else "none"
     width = max(at.values()) - min(at.values()) or 1.0
     x = [at[str(p["value"])] + 0.015 * i * width for p in points]
-    fills = ["white" if factor == "temperature" and p["value"] == 0 else colour for p in points]
+    fills = ["white" if p["repeated"] else colour for p in points]
     bars = {"color": colour, "ls": line, "capsize": 3, "lw": 1.2}
     row[0].plot(x, [p["tokens_per_pass"] for p in points], color=colour, ls=line, lw=1.2, label=name)
     row[1].errorbar(x, [p["speedup"] for p in points], [p["half"] for p in points], **bars)
@@ -85,5 +87,6 @@ def _same_scale(axes, values: Sequence[float], margin: float) -> None:
     """One scale for all axes of a column, so that the factors can be compared; 1 is always on it."""
     if values:
         low, high = min(1.0, *values), max(1.0, *values)
+        room = margin * (high - low) or 0.5
         for axis in axes:
-            axis.set_ylim(low - margin * (high - low), high + margin * (high - low))
+            axis.set_ylim(low - room, high + room)

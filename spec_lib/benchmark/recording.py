@@ -16,8 +16,9 @@ from ..devices import machine
 from ..files import writable
 from ..pairs import Pair
 from .comparison import compare, sweep
+from .measured import Measurement
 from .settings import FACTORS, Setting
-from .tables import Measurement, rows
+from .tables import rows
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"

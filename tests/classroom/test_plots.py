@@ -1,6 +1,7 @@
 """Coloured text and figures: the data behind them."""
 
 import re
+from dataclasses import replace
 
 import matplotlib
 import pytest
@@ -317,7 +318,8 @@ def test_the_sweeps_are_rows_with_counts_left_and_seconds_right(shown):
         return [a_measurement([2.0, 2.1], x) for x in values]
 
     recorded = {factor: {"one": sweep(x), "two": sweep(x)} for factor, x in (("gamma", (1, 8)), ("prompt", ("a", "b")))}
-    recorded |= {"temperature": {"one": sweep((0.0, 1.0)), "two": []}, "draft": {"one": []}}
+    by_temperature = [replace(m, setting=replace(m.setting, temperature=m.value)) for m in sweep((0.0, 1.0))]
+    recorded |= {"temperature": {"one": by_temperature, "two": []}, "draft": {"one": []}}
     plots.plot_sweeps(recorded, "sweeps")
     axes = shown[0].axes
     assert len(axes) == 3 * 2 and "count" in axes[0].get_title() and "seconds" in axes[1].get_title()
@@ -329,7 +331,7 @@ def test_the_sweeps_are_rows_with_counts_left_and_seconds_right(shown):
     half = plots.sweep_points(sweep([1.0]))[0]["half"]
     assert bars.lines[2][0].get_segments()[0][1][1] == pytest.approx(8 / 4.1 + half)
     hollow = [line.get_markerfacecolor() for line in axes[5].lines if line.get_marker() == "o"]
-    assert hollow[0] == "white" != hollow[1]  # at temperature 0 there are few distinct texts
+    assert hollow[0] == "white" != hollow[1]  # at temperature 0 texts repeat
     assert axes[1].get_ylim() == axes[5].get_ylim()
     plots.plot_sweeps({"gamma": {"one": []}}, "none")
     assert any("no recording" in t.get_text() for t in shown[1].axes[0].texts)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -16,8 +17,8 @@ from ..devices import machine
 from ..files import writable
 from ..pairs import Pair
 from .comparison import compare, sweep
-from .measured import Measurement
-from .settings import FACTORS, Setting
+from .measured import Measurement, curve, number, times, whole
+from .settings import FACTORS, TARGET, Setting
 from .tables import rows
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
@@ -71,32 +72,26 @@ class Recording:
 
     @classmethod
     def from_json(cls, text: str) -> Recording:
-        """From the text of a file, of this version or an older one.
-
-        ValueError, TypeError, LookupError, AttributeError or ArithmeticError where it is no recording.
-        """
-        given = dict(json.loads(text))
+        """From the text of a file, of this version or an older one; ValueError in one sentence where it is none."""
+        given = _object(text)
         version = given.pop("version", 1)
         if version not in range(1, VERSION + 1):
             raise ValueError(f"its version {version!r} is not one of 1 to {VERSION}, which this release can read")
         if version == 1:
             given["breakdown"] = given.pop("bill", {})
-        found = cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
-        for name in ("machine", "pair", "device", "torch", "transformers", "date"):
-            if not isinstance(getattr(found, name), str):
-                raise ValueError(f"{name} is not a text")
-        if not isinstance(found.rounds, list) or not isinstance(found.check, dict):
-            raise ValueError("rounds or check is not what record writes")
-        found.v = {name: {int(n): _times(t) for n, t in curve.items()} for name, curve in found.v.items()}
-        found.c = _times(found.c) if found.c != [] else []
-        found.breakdown = {int(g): {part: 0.0 + x[part] for part in PARTS} for g, x in found.breakdown.items()}
-        found.memory = {name: 0 + size for name, size in found.memory.items()}
-        found.first_token = {name: _times(t) for name, t in found.first_token.items()}
-        found.comparison = Measurement.from_json(found.comparison) if found.comparison else None
-        found.sweeps = {factor: [Measurement.from_json(m) for m in ms] for factor, ms in found.sweeps.items()}
-        for m in [found.comparison, *(m for ms in found.sweeps.values() for m in ms)]:
-            rows(m) if m else None  # whoever shows it derives these
-        return found
+        names = {f.name for f in fields(cls)} - {"file"}
+        given = {name: part for name, part in given.items() if name in names}
+        if missing := {"machine", "pair"} - set(given):
+            raise ValueError(f"it does not say which {' and '.join(sorted(missing))} it is of")
+        for name, part in given.items():
+            try:
+                given[name] = READ.get(name, _text)(part)
+            except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+                what = f"{type(error).__name__}: {error}"
+                raise ValueError(f"its {name} is not what record writes ({what})") from error
+            except ValueError as error:
+                raise ValueError(f"in its {name}, {error}") from error
+        return cls(**given)
 
     def to_json(self) -> str:
         """The text of a file, of the newest version."""
@@ -104,11 +99,92 @@ class Recording:
         return json.dumps({"version": VERSION, **kept}, ensure_ascii=False) + "\n"
 
 
-def _times(seconds: list) -> list[float]:
-    """Seconds from a file; ValueError or TypeError unless each is a positive number, and there is at least one."""
-    if not isinstance(seconds, list) or not seconds or not all(x > 0 for x in seconds):
-        raise ValueError("a list of times is empty or holds one that is not positive")
-    return seconds
+def _object(text: str) -> dict:
+    """What a file holds; ValueError unless it is a JSON object of finite numbers."""
+
+    def finite(x: str) -> float:
+        if not isfinite(float(x)):
+            raise ValueError(f"it holds {x}, which is no measurement")
+        return float(x)
+
+    try:
+        given = json.loads(text, parse_constant=finite, parse_float=finite)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON ({error})") from error
+    if not isinstance(given, dict):
+        raise ValueError("it is not a JSON object with named parts")
+    return given
+
+
+def _text(part) -> str:
+    if not isinstance(part, str):
+        raise ValueError(f"{part!r} is not a text")
+    return part
+
+
+def _v(part: dict) -> dict[str, dict[int, list[float]]]:
+    found = {name: curve(f"v of the {name}", data) for name, data in part.items()}
+    for name, data in found.items():
+        if 1 not in data:
+            raise ValueError(f"v of the {name} lacks the passes over one token, the unit of all others")
+    return found
+
+
+def _breakdown(part: dict) -> dict[int, dict[str, float]]:
+    found = {whole("gamma", int(g)): {p: number(f"{p} at gamma {g}", x[p]) for p in PARTS} for g, x in part.items()}
+    for g, x in found.items():
+        number(f"rounds at gamma {g}", x["rounds"], above=0.0)
+    return found
+
+
+def _rounds(part: list) -> list[dict]:
+    if not isinstance(part, list):
+        raise ValueError("there is no list of rounds")
+    for r in part:
+        if not all(isinstance(t, str) for t in [*r["drafted"], r["origin"], r["added"]]):
+            raise ValueError(f"this round is not what record writes: {r!r}"[:200])
+        if whole("accepted", r["accepted"]) > len(r["drafted"]):
+            raise ValueError(f"{r['accepted']} of {len(r['drafted'])} draft tokens are accepted")
+    return part
+
+
+def _measurement(data: dict) -> Measurement:
+    found = Measurement.from_json(data)
+    if not (TARGET in found.variants and found.variants[TARGET].seconds):
+        raise ValueError(f"there are no times of {TARGET}, with which all others are compared")
+    rows(found), rows(found, held_out=True)  # whoever shows it derives these
+    return found
+
+
+def _sweeps(part: dict) -> dict[str, list[Measurement]]:
+    found = {}
+    for factor, measured in part.items():
+        if not isinstance(measured, list) or not measured:
+            raise ValueError(f"the sweep of {factor} holds no measurement")
+        found[factor] = [_measurement(m) for m in measured]
+        for m in found[factor]:
+            if not isinstance(m.value, str | int | float | None):
+                raise ValueError(f"the sweep of {factor} has a value {m.value!r}")
+    return found
+
+
+def _check(part: dict) -> dict:
+    if not isinstance(part, dict):
+        raise ValueError("there are no named parts")
+    return part
+
+
+READ = {  # how each part of a file is read; a part that is not named here is a text
+    "v": _v,
+    "c": lambda part: times("c", part) if part != [] else [],
+    "breakdown": _breakdown,
+    "memory": lambda part: {name: whole(name, size) for name, size in part.items()},
+    "first_token": lambda part: {name: times(name, seconds) for name, seconds in part.items()},
+    "rounds": _rounds,
+    "comparison": lambda part: _measurement(part) if part else None,
+    "sweeps": _sweeps,
+    "check": _check,
+}
 
 
 def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda text: None) -> Recording:
@@ -144,13 +220,17 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
 def recordings(folder: str | Path | None = None) -> list[Recording]:
     """The recordings of a folder (None: the notebooks'), in the order of their file names, which they hold as `file`.
 
-    A file that is no recording is left out, and one line says so.
+    A file that is no recording is left out, and one line names it and says what is wrong.
     """
     found = []
     for file in sorted(Path(folder or FOLDER).glob("*.json")):
         try:
             found.append(Recording.from_json(file.read_text(encoding="utf-8")))
             found[-1].file = file.name
+        except UnicodeDecodeError:
+            print(f"{file.name} is left out: it is not a text in UTF-8.")
+        except ValueError as error:
+            print(f"{file.name} is left out: {' '.join(str(error).split())}.")
         except Exception as error:  # whatever was dropped into the folder must not end a lesson
             print(f"{file.name} is left out: it is no recording ({type(error).__name__}: {error}).")
     return found

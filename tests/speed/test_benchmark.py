@@ -625,6 +625,63 @@ def test_a_file_that_is_no_recording_is_left_out_in_one_line(text, tmp_path, cap
     assert said.startswith("x.json is left out") and said.count("\n") == 1
 
 
+GIVEN = json.loads(json.dumps(asdict(M)))
+
+
+def of_google(**changed) -> str:
+    variants = {**GIVEN["variants"], GOOGLE: {**GIVEN["variants"][GOOGLE], **changed}}
+    return text_of(comparison={**GIVEN, "variants": variants})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it is not JSON (Expecting property name"),
+        ("[]", "it is not a JSON object with named parts"),
+        ("{}", "it does not say which machine and pair it is of"),
+        (text_of(c=[float("inf")]), "it holds Infinity, which is no measurement"),
+        (text_of(check={"seconds": float("nan")}), "it holds NaN, which is no measurement"),
+        (text_of(memory={"a": 1}).replace("1}", "1e999}"), "it holds 1e999, which is no measurement"),
+        (text_of(v={"target": {"0": [1.0], "1": [1.0]}}), "in its v, v of the target holds passes over 0 tokens"),
+        (text_of(v={"target": {"-1": [1.0]}}), "in its v, v of the target holds passes over -1 tokens"),
+        (text_of(v={"target": {"2": [1.0]}}), "v of the target lacks the passes over one token"),
+        (text_of(v={"target": {"1": []}}), "in its v, v of the target over 1 tokens must be a list of times, got []"),
+        (text_of(sweeps={"gamma": []}), "in its sweeps, the sweep of gamma holds no measurement"),
+        (text_of(sweeps={"gamma": [{**GIVEN, "value": [1]}]}), "the sweep of gamma has a value [1]"),
+        (text_of(comparison={**GIVEN, "runs": 0}), "in its comparison, runs must be a whole number of at least 1, got"),
+        (text_of(comparison={**GIVEN, "runs": "2"}), "runs must be a whole number of at least 1, got '2'"),
+        (text_of(comparison={**GIVEN, "runs": True}), "runs must be a whole number"),
+        (text_of(comparison={**GIVEN, "runs": 3}), "seconds of target alone are 2, but runs are 3"),
+        (text_of(comparison={**GIVEN, "variants": {}}), "there are no variants"),
+        (text_of(comparison={**GIVEN, "variants": {"mine": {"gamma": 4}}}), "there is no variant 'mine'"),
+        (text_of(comparison={**GIVEN, "variants": {DRAFT: GIVEN["variants"][DRAFT]}}), "no times of target alone"),
+        (text_of(comparison={**GIVEN, "v": {"0": [1.0]}}), "v holds passes over 0 tokens"),
+        (text_of(comparison={**GIVEN, "v": {"1": [1.0]}}), "v lacks the passes over 1 or over gamma + 1 = 5 tokens"),
+        (of_google(peak=-1), "peak of speculative, google must be a whole number of at least 0, got -1"),
+        (of_google(peak="much"), "peak of speculative, google must be a whole number of at least 0, got 'much'"),
+        (of_google(seconds=[0.0, 1.0]), "seconds of speculative, google must be a positive number, got 0.0"),
+        (of_google(counts=[[1, 2]] * 2), "its comparison is not what record writes (TypeError"),
+        (of_google(counts=[[1, 2, 3, 4, 5, 6, "7"]] * 2), "a count of speculative, google must be a whole number"),
+        (of_google(text=[0]), "text of speculative, google are 1, but runs are 2"),
+        (of_google(gamma=2), "gamma of speculative, google is 2, and that of its setting 4"),
+        (of_google(note=3), "note of speculative, google is not a text"),
+        (text_of(rounds=[{"drafted": ["a"], "accepted": 2, "origin": "bonus", "added": "b"}]), "2 of 1 draft tokens"),
+        (text_of(rounds=[{"drafted": ["a"]}]), "its rounds is not what record writes (KeyError: 'origin')"),
+        (text_of(breakdown={"-1": PARTS}, version=2), "gamma must be a whole number of at least 0, got -1"),
+        (text_of(breakdown={"4": {**PARTS, "rounds": 0}}, version=2), "rounds at gamma 4 must be a positive number"),
+    ],
+)
+def test_what_is_wrong_with_a_recording_is_said_in_one_sentence(text, said, tmp_path, capsys):
+    """Infinity, v(0), an empty sweep, odd runs or peaks got through, and ended notebooks 02, 08, 09 in a traceback."""
+    (tmp_path / "odd.json").write_text(text)
+    (tmp_path / "right.json").write_text(text_of(comparison=asdict(M)))
+    assert [r.file for r in recordings(tmp_path)] == ["right.json"]
+    line = capsys.readouterr().out
+    assert line.startswith("odd.json is left out: ") and said in line and line.count("\n") == 1
+    with pytest.raises(ValueError):
+        Recording.from_json(text)
+
+
 def test_a_file_of_the_first_version_is_read_as_one_of_the_newest():
     """The first layout had no version and another name for the time breakdown."""
     old = Recording.from_json(text_of(bill={"4": PARTS}, c=[0.5]))
@@ -761,6 +818,41 @@ def test_a_name_that_is_too_long_is_told_before_anything_is_measured(quick, tmp_
     err = capsys.readouterr().err
     assert "the name is too long" in err and len(err.strip().split("\n")) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ending_in_the_name_is_one_of_the_three(quick, tmp_path):
+    """`--out b.json` wrote b.json.json; a dot elsewhere in the name stays."""
+    for out, stem in (("b.json", "b"), ("c.CSV", "c"), ("d.png", "d"), ("v1.5", "v1.5")):
+        folder = tmp_path / stem
+        words = ["bench", "--runs", "1", "--max-new-tokens", "9", "--out", str(folder / out)]
+        assert cli.main(words) == 0
+        assert sorted(f.name for f in folder.iterdir()) == [f"{stem}.{kind}" for kind in ("csv", "json", "png")]
+
+
+@pytest.mark.parametrize("command", ["bench", "record"])
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_name_is_refused_before_anything_is_loaded(command, out, tmp_path, capsys, monkeypatch):
+    """`bench --out ""` measured, and wrote hidden files."""
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command, "--out", out]) == 2
+    err = capsys.readouterr().err
+    assert "--out must name a file" in err and err.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["bench", "record"])
+def test_a_folder_that_only_looks_writable_is_noticed_before_anything_is_loaded(command, tmp_path, capsys, monkeypatch):
+    """Mounted read-only, or full: it was found out when all was measured."""
+    import tempfile
+
+    def no(*a, **k):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", no)
+    assert cli.main([command, "--out", str(tmp_path / "b")]) == 2
+    err = capsys.readouterr().err
+    assert "cannot write" in err and "Read-only file system" in err and err.count("\n") == 1
 
 
 def test_bench_prints_the_table_and_writes_three_files(quick, tmp_path, capsys):

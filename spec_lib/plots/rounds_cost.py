@@ -38,7 +38,7 @@ def plot_round_cost(
 ) -> None:
     """Two stacked bars for each gamma: a round as estimated and as measured.  Arguments: as in `round_parts`."""
     found = round_parts(v, c, breakdown)
-    with figure(8, 0.62 * len(found) + 1.3, title=title) as axis:
+    with figure(8, 0.62 * len(found) + 1.3, suptitle=title) as axis:
         labels, longest = {}, 1.0
         for i, (gamma, both) in enumerate(found.items()):
             for k, (kind, parts) in enumerate(zip(("estimated", "measured"), both, strict=True)):

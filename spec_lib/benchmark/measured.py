@@ -146,10 +146,11 @@ def whole(what: str, x, least: int = 0) -> int:
     return x
 
 
-def number(what: str, x, above: float = -1.0) -> float:
-    """x, if it is a finite number above `above`; ValueError otherwise."""
-    if isinstance(x, bool) or not isinstance(x, int | float) or not isfinite(x) or x <= above:
-        raise ValueError(f"{what} must be a {'positive' if above == 0 else 'finite'} number, got {x!r}")
+def number(what: str, x, positive: bool = False) -> float:
+    """x, if it is a finite number of at least 0, and not 0 where it must be positive; ValueError otherwise."""
+    right = not isinstance(x, bool) and isinstance(x, int | float) and isfinite(x) and x >= 0
+    if not right or (positive and not x):
+        raise ValueError(f"{what} must be a {'positive number' if positive else 'number of at least 0'}, got {x!r}")
     return x
 
 
@@ -157,7 +158,7 @@ def times(what: str, seconds) -> list[float]:
     """Seconds from a file; ValueError unless each is a positive number, and there is at least one."""
     if not isinstance(seconds, list) or not seconds:
         raise ValueError(f"{what} must be a list of times, got {seconds!r}")
-    return [number(what, x, above=0.0) for x in seconds]
+    return [number(what, x, positive=True) for x in seconds]
 
 
 def curve(what: str, data: dict) -> dict[int, list[float]]:

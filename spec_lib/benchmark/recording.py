@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from math import isfinite
 from pathlib import Path
 
 import torch
@@ -17,14 +16,13 @@ from ..devices import machine
 from ..files import writable
 from ..pairs import Pair
 from .comparison import compare, sweep
-from .measured import Measurement, curve, number, times, whole
-from .settings import FACTORS, TARGET, Setting
-from .tables import rows
+from .measured import Measurement
+from .reading import READ, a_text, json_object
+from .settings import FACTORS, Setting
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"
 VERSION = 2  # of the file's layout: 1 had no number, and said "bill" and "arms"
-PARTS = ("prompt", "target", "draft", "rest", "rounds")  # of a time breakdown
 
 
 @dataclass
@@ -73,7 +71,7 @@ class Recording:
     @classmethod
     def from_json(cls, text: str) -> Recording:
         """From the text of a file, of this version or an older one; ValueError in one sentence where it is none."""
-        given = _object(text)
+        given = json_object(text)
         version = given.pop("version", 1)
         if version not in range(1, VERSION + 1):
             raise ValueError(f"its version {version!r} is not one of 1 to {VERSION}, which this release can read")
@@ -85,7 +83,7 @@ class Recording:
             raise ValueError(f"it does not say which {' and '.join(sorted(missing))} it is of")
         for name, part in given.items():
             try:
-                given[name] = READ.get(name, _text)(part)
+                given[name] = READ.get(name, a_text)(part)
             except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
                 what = f"{type(error).__name__}: {error}"
                 raise ValueError(f"its {name} is not what record writes ({what})") from error
@@ -97,94 +95,6 @@ class Recording:
         """The text of a file, of the newest version."""
         kept = {name: value for name, value in asdict(self).items() if name != "file"}
         return json.dumps({"version": VERSION, **kept}, ensure_ascii=False) + "\n"
-
-
-def _object(text: str) -> dict:
-    """What a file holds; ValueError unless it is a JSON object of finite numbers."""
-
-    def finite(x: str) -> float:
-        if not isfinite(float(x)):
-            raise ValueError(f"it holds {x}, which is no measurement")
-        return float(x)
-
-    try:
-        given = json.loads(text, parse_constant=finite, parse_float=finite)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is not JSON ({error})") from error
-    if not isinstance(given, dict):
-        raise ValueError("it is not a JSON object with named parts")
-    return given
-
-
-def _text(part) -> str:
-    if not isinstance(part, str):
-        raise ValueError(f"{part!r} is not a text")
-    return part
-
-
-def _v(part: dict) -> dict[str, dict[int, list[float]]]:
-    found = {name: curve(f"v of the {name}", data) for name, data in part.items()}
-    for name, data in found.items():
-        if 1 not in data:
-            raise ValueError(f"v of the {name} lacks the passes over one token, the unit of all others")
-    return found
-
-
-def _breakdown(part: dict) -> dict[int, dict[str, float]]:
-    found = {whole("gamma", int(g)): {p: number(f"{p} at gamma {g}", x[p]) for p in PARTS} for g, x in part.items()}
-    for g, x in found.items():
-        number(f"rounds at gamma {g}", x["rounds"], above=0.0)
-    return found
-
-
-def _rounds(part: list) -> list[dict]:
-    if not isinstance(part, list):
-        raise ValueError("there is no list of rounds")
-    for r in part:
-        if not all(isinstance(t, str) for t in [*r["drafted"], r["origin"], r["added"]]):
-            raise ValueError(f"this round is not what record writes: {r!r}"[:200])
-        if whole("accepted", r["accepted"]) > len(r["drafted"]):
-            raise ValueError(f"{r['accepted']} of {len(r['drafted'])} draft tokens are accepted")
-    return part
-
-
-def _measurement(data: dict) -> Measurement:
-    found = Measurement.from_json(data)
-    if not (TARGET in found.variants and found.variants[TARGET].seconds):
-        raise ValueError(f"there are no times of {TARGET}, with which all others are compared")
-    rows(found), rows(found, held_out=True)  # whoever shows it derives these
-    return found
-
-
-def _sweeps(part: dict) -> dict[str, list[Measurement]]:
-    found = {}
-    for factor, measured in part.items():
-        if not isinstance(measured, list) or not measured:
-            raise ValueError(f"the sweep of {factor} holds no measurement")
-        found[factor] = [_measurement(m) for m in measured]
-        for m in found[factor]:
-            if not isinstance(m.value, str | int | float | None):
-                raise ValueError(f"the sweep of {factor} has a value {m.value!r}")
-    return found
-
-
-def _check(part: dict) -> dict:
-    if not isinstance(part, dict):
-        raise ValueError("there are no named parts")
-    return part
-
-
-READ = {  # how each part of a file is read; a part that is not named here is a text
-    "v": _v,
-    "c": lambda part: times("c", part) if part != [] else [],
-    "breakdown": _breakdown,
-    "memory": lambda part: {name: whole(name, size) for name, size in part.items()},
-    "first_token": lambda part: {name: times(name, seconds) for name, seconds in part.items()},
-    "rounds": _rounds,
-    "comparison": lambda part: _measurement(part) if part else None,
-    "sweeps": _sweeps,
-    "check": _check,
-}
 
 
 def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda text: None) -> Recording:

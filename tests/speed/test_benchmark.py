@@ -668,6 +668,10 @@ def of_google(**changed) -> str:
         (text_of(rounds=[{"drafted": ["a"], "accepted": 2, "origin": "bonus", "added": "b"}]), "2 of 1 draft tokens"),
         (text_of(rounds=[{"drafted": ["a"]}]), "its rounds is not what record writes (KeyError: 'origin')"),
         (text_of(breakdown={"-1": PARTS}, version=2), "gamma must be a whole number of at least 0, got -1"),
+        (
+            text_of(breakdown={"4": {**PARTS, "rest": -0.5}}, version=2),
+            "rest at gamma 4 must be a number of at least 0",
+        ),
         (text_of(breakdown={"4": {**PARTS, "rounds": 0}}, version=2), "rounds at gamma 4 must be a positive number"),
     ],
 )

@@ -127,8 +127,7 @@ def bench(args: argparse.Namespace) -> int:
     runs = at_least_one("--runs", (10 if args.sweep else 50) if args.runs is None else args.runs)
     values = sweep_values(args, setting)
     refuse_pair(args)
-    out = Path(args.out, "bench") if args.out.endswith(("/", os.sep)) or os.path.isdir(args.out) else Path(args.out)
-    files = {kind: writable(Path(f"{out}.{kind}")) for kind in ("json", "csv", "png")}
+    files = {kind: writable(path) for kind, path in bench_files(args.out).items()}
 
     pair = load(args)
     if args.sweep == "draft" and values:
@@ -159,6 +158,17 @@ def bench(args: argparse.Namespace) -> int:
     return 0
 
 
+def bench_files(out: str) -> dict[str, Path]:
+    """The three files of `bench --out`: OUT with each ending in place of its own, or "bench" in a folder."""
+    if not out.strip():
+        raise ValueError("--out must name a file or a folder, got an empty name")
+    path = Path(out, "bench") if out.endswith(("/", os.sep)) or os.path.isdir(out) else Path(out)
+    kinds = ("json", "csv", "png")
+    if path.suffix.lower().lstrip(".") in kinds:
+        path = path.with_suffix("")
+    return {kind: path.with_name(f"{path.name}.{kind}") for kind in kinds}
+
+
 def record(args: argparse.Namespace) -> int:
     """Write one recording for the notebooks."""
     from . import benchmark
@@ -167,6 +177,8 @@ def record(args: argparse.Namespace) -> int:
 
     at_least_one("--runs", args.runs)
     refuse_pair(args)
+    if args.out is not None and not args.out.strip():
+        raise ValueError("--out must name a file, got an empty name")
     out = writable(Path(args.out)) if args.out else None
     pair = load(args)
     out = out or benchmark.recording_file(pair.device, pair.name.split(" ")[0])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 
 def writable(path: Path) -> Path:
-    """The path, if a file can be written there; ValueError otherwise."""
+    """The path, if a file can be written there; ValueError otherwise.
+
+    It is tried out: a folder may look writable and not be (mounted read-only, full, owned by another system).
+    """
     above = next(p for p in path.absolute().parents if p.exists())
     if os.path.isdir(path) or not above.is_dir() or not os.access(above, os.W_OK):
         raise ValueError(f"cannot write {path}: name a file in a folder that is yours")
@@ -18,6 +22,11 @@ def writable(path: Path) -> Path:
         raise ValueError(
             f"cannot write {path.name[:30]}...: the name is too long, {len(path.name)} characters"
         ) from None
+    try:
+        with tempfile.NamedTemporaryFile(dir=above, prefix=".spec_lib-") as trial:
+            trial.write(b"a line of measurements")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
     return path
 
 

@@ -44,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
     b.add_argument(
         "--out",
         default="bench",
-        help="writes OUT.json, OUT.csv and OUT.png, replacing them; in a folder bench.json and so on (default bench)",
+        help="writes OUT.json, OUT.csv and OUT.png, replacing them (one such ending of OUT is taken off); in a folder "
+        "bench.json and so on (default bench)",
     )
 
     r = commands.add_parser("record", help="one JSON of this machine's timings, which the notebooks replay")

@@ -12,8 +12,8 @@ from ..pairs import Pair
 from .settings import Setting
 
 
-def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) -> tuple[int, int]:
-    """Write with transformers' loop, past any end-of-text: (new tokens, the target's passes).
+def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) -> tuple[torch.Tensor, int]:
+    """Write with transformers' loop, past any end-of-text: (the new tokens' ids, the target's passes).
 
     ids: (1, length).  Its acceptance cannot be read off, but the target's passes can be counted.
     """
@@ -26,7 +26,7 @@ def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) ->
             )
     finally:
         hook.remove()
-    return text.shape[1] - ids.shape[1], len(passes)
+    return text[0, ids.shape[1] :], len(passes)
 
 
 @contextlib.contextmanager

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from ..decoding import autoregressive, speculative
 from ..numbers import at_least_one
 from ..pairs import TINY_DRAFTS, Pair, load_pair
-from ..records import summarize
+from ..records import Round, summarize
 from . import assisted
+from .measured import Counts, Measurement, Variant
 from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
-from .tables import Measurement, Variant
-from .timing import clock, pass_seconds, rounded
+from .timing import clock, pass_seconds, rotated, rounded
 
 
 def compare(
@@ -39,15 +40,16 @@ def compare(
     setting, runs, variants = setting or Setting(), at_least_one("runs", runs), list(variants)
     prompts, gpu = prompts_for(pair, setting, variants), pair.device.type == "cuda"
     kept = {variant: Variant(setting.gamma) for variant in variants}
+    texts: dict[str, dict] = {variant: {} for variant in variants}  # each new text -> its number
     with torch.random.fork_rng([pair.device] if gpu else []):  # transformers draws from the global generator
         for variant in variants:
             _warm_up(pair, setting, variant, prompts[0], kept[variant])
         for i in range(runs):
             say(f"evaluation {i + 1} of {runs}")
-            first = i % len(variants)
-            for variant in [*variants[first:], *variants[:first]]:
+            for variant in rotated(variants, i):
                 if kept[variant].note is None:
-                    _evaluate(pair, setting, variant, prompts[i % len(prompts)], i + 1, kept[variant], gpu)
+                    ids = prompts[i % len(prompts)]
+                    _evaluate(pair, setting, variant, ids, i + 1, kept[variant], texts[variant], gpu)
     v: dict[int, list[float]] = {}
     if {TARGET, DRAFT} <= set(variants) and set(variants) & set(RULES):
         n = setting.gamma + 1  # the pass that verifies a draft, in the middle of the text, beside one over one token
@@ -72,13 +74,24 @@ def _only_theirs(variant: str, error: Exception, kept: Variant) -> None:
     """Note that a variant of transformers failed, and go on; an error of our own variants is raised again."""
     if variant not in THEIRS:
         raise error
-    kept.seconds, kept.note = [], f"not measurable here ({type(error).__name__})"
+    kept.seconds, kept.text, kept.note = [], [], f"not measurable here ({type(error).__name__})"
+
+
+class Written(NamedTuple):
+    """What one text left: new tokens, target passes, accepted and rejected draft tokens; its rounds; the tokens."""
+
+    tokens: int
+    passes: int
+    accepted: int = 0
+    rejected: int = 0
+    rounds: Sequence[Round] = ()
+    ids: torch.Tensor | None = None
 
 
 def _evaluate(
-    pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int, kept: Variant, gpu: bool
+    pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int, kept: Variant, texts: dict, gpu: bool
 ) -> None:
-    """One evaluation of one variant, added to what is kept of it."""
+    """One evaluation of one variant, added to what is kept of it.  texts: the variant's so far, by number."""
     written: list[tuple] = []
     if gpu:
         torch.cuda.reset_peak_memory_stats(pair.device)
@@ -88,25 +101,33 @@ def _evaluate(
         seconds = clock(lambda: written.append(_write(pair, mine, variant, ids, seed)), pair.device)
     except Exception as error:
         return _only_theirs(variant, error, kept)
-    tokens, passes, accepted, rejected = written[0]
-    assert tokens == setting.new, f"{variant} wrote {tokens} tokens instead of {setting.new}"
+    found = Written(*written[0])
+    assert found.tokens == setting.new, f"{variant} wrote {found.tokens} tokens instead of {setting.new}"
     kept.seconds += rounded([seconds])
-    kept.passes, kept.accepted, kept.rejected = kept.passes + passes, kept.accepted + accepted, kept.rejected + rejected
+    kept.passes, kept.accepted = kept.passes + found.passes, kept.accepted + found.accepted
+    kept.rejected += found.rejected
+    if found.rounds:  # counted here, not under the clock
+        kept.counts.append(Counts.of(found.rounds, kept.gamma))
+    if found.ids is not None:
+        text = (*ids[0].tolist(), *found.ids.tolist())
+        kept.text.append(texts.setdefault(text, len(texts)))
     if gpu:
         kept.peak = max(kept.peak or 0, torch.cuda.max_memory_allocated(pair.device))
 
 
-def _write(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> tuple[int, int, int, int]:
-    """Write with one variant, past any end-of-text: (new tokens, passes, accepted, rejected)."""
+def _write(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> Written:
+    """Write with one variant, past any end-of-text."""
     if variant in THEIRS:
-        return *assisted.generate(pair, setting, ids, assisted=variant == THEIRS[1]), 0, 0
+        text, passes = assisted.generate(pair, setting, ids, assisted=variant == THEIRS[1])
+        return Written(len(text), passes, ids=text)
     options = {"sampling": setting.sampling, "generator": seed}
     if variant in RULES:
         options |= {"rule": RULES[variant], "gamma": setting.gamma}
-        s = summarize(speculative(pair.target, pair.draft, ids, setting.new, **options).rounds)
-        return s.emitted, s.passes, s.accepted, s.rejected
+        g = speculative(pair.target, pair.draft, ids, setting.new, **options)
+        s = summarize(g.rounds)
+        return Written(s.emitted, s.passes, s.accepted, s.rejected, g.rounds, g.tokens)
     g = autoregressive(pair.target if variant == TARGET else pair.draft, ids, setting.new, **options)
-    return len(g.tokens), len(g.tokens), 0, 0
+    return Written(len(g.tokens), len(g.tokens), ids=g.tokens)
 
 
 def sweep(

@@ -16,13 +16,13 @@ from ..devices import machine
 from ..files import writable
 from ..pairs import Pair
 from .comparison import compare, sweep
+from .measured import Measurement
+from .reading import READ, a_text, json_object
 from .settings import FACTORS, Setting
-from .tables import Measurement, rows
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"
 VERSION = 2  # of the file's layout: 1 had no number, and said "bill" and "arms"
-PARTS = ("prompt", "target", "draft", "rest", "rounds")  # of a time breakdown
 
 
 @dataclass
@@ -70,44 +70,31 @@ class Recording:
 
     @classmethod
     def from_json(cls, text: str) -> Recording:
-        """From the text of a file, of this version or an older one.
-
-        ValueError, TypeError, LookupError, AttributeError or ArithmeticError where it is no recording.
-        """
-        given = dict(json.loads(text))
+        """From the text of a file, of this version or an older one; ValueError in one sentence where it is none."""
+        given = json_object(text)
         version = given.pop("version", 1)
         if version not in range(1, VERSION + 1):
             raise ValueError(f"its version {version!r} is not one of 1 to {VERSION}, which this release can read")
         if version == 1:
             given["breakdown"] = given.pop("bill", {})
-        found = cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
-        for name in ("machine", "pair", "device", "torch", "transformers", "date"):
-            if not isinstance(getattr(found, name), str):
-                raise ValueError(f"{name} is not a text")
-        if not isinstance(found.rounds, list) or not isinstance(found.check, dict):
-            raise ValueError("rounds or check is not what record writes")
-        found.v = {name: {int(n): _times(t) for n, t in curve.items()} for name, curve in found.v.items()}
-        found.c = _times(found.c) if found.c != [] else []
-        found.breakdown = {int(g): {part: 0.0 + x[part] for part in PARTS} for g, x in found.breakdown.items()}
-        found.memory = {name: 0 + size for name, size in found.memory.items()}
-        found.first_token = {name: _times(t) for name, t in found.first_token.items()}
-        found.comparison = Measurement.from_json(found.comparison) if found.comparison else None
-        found.sweeps = {factor: [Measurement.from_json(m) for m in ms] for factor, ms in found.sweeps.items()}
-        for m in [found.comparison, *(m for ms in found.sweeps.values() for m in ms)]:
-            rows(m) if m else None  # whoever shows it derives these
-        return found
+        names = {f.name for f in fields(cls)} - {"file"}
+        given = {name: part for name, part in given.items() if name in names}
+        if missing := {"machine", "pair"} - set(given):
+            raise ValueError(f"it does not say which {' and '.join(sorted(missing))} it is of")
+        for name, part in given.items():
+            try:
+                given[name] = READ.get(name, a_text)(part)
+            except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+                what = f"{type(error).__name__}: {error}"
+                raise ValueError(f"its {name} is not what record writes ({what})") from error
+            except ValueError as error:
+                raise ValueError(f"in its {name}, {error}") from error
+        return cls(**given)
 
     def to_json(self) -> str:
         """The text of a file, of the newest version."""
         kept = {name: value for name, value in asdict(self).items() if name != "file"}
         return json.dumps({"version": VERSION, **kept}, ensure_ascii=False) + "\n"
-
-
-def _times(seconds: list) -> list[float]:
-    """Seconds from a file; ValueError or TypeError unless each is a positive number, and there is at least one."""
-    if not isinstance(seconds, list) or not seconds or not all(x > 0 for x in seconds):
-        raise ValueError("a list of times is empty or holds one that is not positive")
-    return seconds
 
 
 def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda text: None) -> Recording:
@@ -143,13 +130,17 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
 def recordings(folder: str | Path | None = None) -> list[Recording]:
     """The recordings of a folder (None: the notebooks'), in the order of their file names, which they hold as `file`.
 
-    A file that is no recording is left out, and one line says so.
+    A file that is no recording is left out, and one line names it and says what is wrong.
     """
     found = []
     for file in sorted(Path(folder or FOLDER).glob("*.json")):
         try:
             found.append(Recording.from_json(file.read_text(encoding="utf-8")))
             found[-1].file = file.name
+        except UnicodeDecodeError:
+            print(f"{file.name} is left out: it is not a text in UTF-8.")
+        except ValueError as error:
+            print(f"{file.name} is left out: {' '.join(str(error).split())}.")
         except Exception as error:  # whatever was dropped into the folder must not end a lesson
             print(f"{file.name} is left out: it is no recording ({type(error).__name__}: {error}).")
     return found

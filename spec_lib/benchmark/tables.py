@@ -1,59 +1,18 @@
-"""What was measured, and every figure that is derived from it: as rows, as a table of text, as CSV."""
+"""Every figure that is derived from a measurement: as rows, as a table of text, as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from math import sqrt
 from statistics import mean, median, stdev
 
 from ..theory import predict, round_cost
-from .settings import DRAFT, TARGET, Setting
-
-
-@dataclass
-class Variant:
-    """What was counted of one variant.  gamma: what it was measured at.  seconds: of each text.
-
-    passes, accepted, rejected: over all texts.  peak: bytes of GPU memory, the most in use at once.  note: why there
-    are no seconds.
-    """
-
-    gamma: int
-    seconds: list[float] = field(default_factory=list)
-    passes: int = 0
-    accepted: int = 0
-    rejected: int = 0
-    peak: int | None = None
-    note: str | None = None
-
-
-@dataclass
-class Measurement:
-    """What `compare` found at one setting.  v: n -> seconds of each target pass over n tokens, empty where not needed.
-
-    value: of the factor, in a sweep.
-    """
-
-    pair: str
-    setting: Setting
-    runs: int
-    v: dict[int, list[float]]
-    variants: dict[str, Variant]
-    value: object = None
-
-    @classmethod
-    def from_json(cls, data: dict) -> Measurement:
-        """From what `json.load` gives (older files say "arms"); errors as in `Recording.from_json`."""
-        return cls(
-            data["pair"],
-            Setting(**data["setting"]),
-            data["runs"],
-            {int(n): times for n, times in data["v"].items()},
-            {name: Variant(**variant) for name, variant in data["variants" if "variants" in data else "arms"].items()},
-            data.get("value"),
-        )
+from .errors import ratio
+from .measured import Counts, Measurement, Variant
+from .settings import DRAFT, RULES, TARGET
 
 
 @dataclass
@@ -61,11 +20,18 @@ class Row:
     """One variant's figures; None where one has no meaning.
 
     seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over this one's, which
-    is also the ratio of their tokens per second.  improvement: of the speed-up, in percent.  alpha: accepted over
-    verified draft tokens.  tokens_per_pass: new tokens per target pass.  predicted: the speed-up from alpha, gamma, c
-    (the draft's loop over the target's) and v(gamma + 1).  peak: bytes.  speedup_sd: over sqrt(runs) it is the
-    speed-up's standard error; from each evaluation's residual, (base - speedup * seconds) / mean seconds.
-    predicted_from_pass: the speed-up from the tokens per pass that were counted, not those that alpha promises.
+    is also the ratio of their tokens per second.  improvement: of the speed-up, in percent.  peak: bytes.
+    error, margin: the speed-up's standard error, and half its 95 % interval (`errors.ratio`); None for a single text.
+    speedup_sd: the error times the square root of the evaluations.
+    texts: how many different ones stand behind these figures, None where it was not recorded.
+    tokens, passes: emitted tokens and target passes in all, cut rounds too.
+
+    Fitted, over the rounds that `fitted` names: alpha, accepted over verified draft tokens; accepted_per_round;
+    tokens_per_pass, new tokens per target pass; and from these predicted, the speed-up from alpha, gamma, c (the
+    draft's loop over the target's) and v(gamma + 1); predicted_from_pass, the speed-up from the tokens per pass that
+    were counted, not those that alpha promises.
+    fitted: "full rounds" | "all rounds" (nobody counted which were cut: transformers' loops, older recordings) |
+    "full rounds of the other texts".
     """
 
     variant: str
@@ -81,6 +47,13 @@ class Row:
     note: str | None = None
     speedup_sd: float | None = None
     predicted_from_pass: float | None = None
+    error: float | None = None
+    margin: float | None = None
+    texts: int | None = None
+    tokens: int | None = None
+    passes: int | None = None
+    accepted_per_round: float | None = None
+    fitted: str | None = None
 
 
 COLUMNS = {  # of the table, and how each is written
@@ -98,36 +71,77 @@ COLUMNS = {  # of the table, and how each is written
 }
 
 
-def rows(measurement: Measurement) -> list[Row]:
-    """Each variant's figures, from a measurement of `compare`, in the order of its variants."""
-    all_seconds = {name: variant.seconds for name, variant in measurement.variants.items()}
-    base, draft = (all_seconds.get(name, []) for name in (TARGET, DRAFT))
-    v = {n: median(seconds) for n, seconds in measurement.v.items()}
-    found = []
-    for name, variant in measurement.variants.items():
-        row = Row(name, note=variant.note)
-        found.append(row)
-        if not (times := variant.seconds):
-            continue
-        verified = variant.accepted + variant.rejected
-        row.seconds, row.sd = mean(times), stdev(times) if len(times) > 1 else 0.0
-        row.tokens_per_second, row.peak = measurement.setting.new / row.seconds, variant.peak
-        row.tokens_per_pass = None
-        if name != DRAFT and variant.passes:
-            row.tokens_per_pass = measurement.setting.new * len(times) / variant.passes
-        row.alpha = variant.accepted / verified if verified else None
-        if variant.gamma != measurement.setting.gamma:
-            row.note = f"at gamma {variant.gamma}: this version cannot do more"
-        if base:
-            row.speedup = mean(base) / mean(times)
-            residuals = [(a - row.speedup * b) / mean(times) for a, b in zip(base, times, strict=True)]
-            row.speedup_sd = stdev(residuals) if len(times) > 1 else 0.0
-            row.improvement = 100 * (row.speedup - 1)
-        if base and draft and verified:
-            c = mean(draft) / mean(base)
-            row.predicted = predict(row.alpha, variant.gamma, c, v)
-            row.predicted_from_pass = row.tokens_per_pass / round_cost(variant.gamma, c, v)
-    return found
+def rows(measurement: Measurement, held_out: bool = False) -> list[Row]:
+    """Each variant's figures, from a measurement of `compare`, in the order of its variants.
+
+    held_out: a prediction that can fail.  alpha, tokens per pass and c are fitted to the even-numbered texts (the 2nd,
+    4th, ...), and seconds, speed-up and margin are those of the odd ones, which the fit has not seen.  (v is of passes
+    that were timed by themselves.)  Where that cannot be done the rows are the usual ones, and their note says why.
+    """
+    parts, why_not = _halves(measurement) if held_out else (None, None)
+    return [_row(measurement, name, variant, parts, why_not) for name, variant in measurement.variants.items()]
+
+
+def _halves(measurement: Measurement) -> tuple[tuple[list[int], list[int]] | None, str | None]:
+    """((the evaluations to fit, those to predict), None), or (None, why there are no such halves).
+
+    Texts are halved, not evaluations: at temperature 0 the same text comes again, and would predict itself.
+    """
+    drafting = [variant for name, variant in measurement.variants.items() if name in RULES and variant.seconds]
+    if not drafting or not all(variant.counts and variant.text for variant in drafting):
+        return None, "predicted from the same texts: the counts of each were not recorded"
+    text = drafting[0].text  # the variants took turns on the same prompts
+    fit, shown = ([i for i, number in enumerate(text) if number % 2 == half] for half in (1, 0))
+    return ((fit, shown), None) if fit else (None, "predicted from the same text: there is no other")
+
+
+def _row(measurement: Measurement, name: str, variant: Variant, parts, why_not: str | None) -> Row:
+    if not variant.seconds:
+        return Row(name, note=variant.note)
+    fit, shown = parts or [range(len(variant.seconds))] * 2
+    base, draft = (measurement.variants[x].seconds if x in measurement.variants else [] for x in (TARGET, DRAFT))
+    text, mine = [variant.text[i] for i in shown if variant.text], [variant.seconds[i] for i in shown]
+    row = Row(name, seconds=mean(mine), sd=stdev(mine) if len(mine) > 1 else 0.0, peak=variant.peak)
+    row.texts, row.tokens = len(set(text)) or None, measurement.setting.new * len(mine)
+    row.tokens_per_second = row.tokens / sum(mine)
+    notes = [variant.note, why_not if name in RULES else None]
+    if variant.gamma != measurement.setting.gamma:
+        notes.append(f"at gamma {variant.gamma}: this version cannot do more")
+    if row.texts and row.texts < len(mine):
+        notes.append(f"{row.texts} different text{'s' if row.texts > 1 else ''} in {len(mine)} evaluations")
+    elif not row.texts and not measurement.setting.temperature and len(mine) > 1:
+        notes.append("texts that repeat count as new ones: which do was not recorded")
+    row.note = "; ".join(filter(None, notes)) or None
+    if base:
+        found = ratio([base[i] for i in shown], mine, text or None)
+        row.speedup, row.error, row.margin = found.value, found.error, found.margin
+        row.speedup_sd, row.improvement = (found.error or 0.0) * sqrt(len(mine)), 100 * (found.value - 1)
+    _fit(row, measurement, variant, fit, shown, parts is not None)
+    if base and draft and measurement.v and row.alpha is not None and row.tokens_per_pass:
+        c = mean(draft[i] for i in fit) / mean(base[i] for i in fit)
+        v = {n: median(seconds) for n, seconds in measurement.v.items()}
+        row.predicted = predict(row.alpha, variant.gamma, c, v)
+        row.predicted_from_pass = row.tokens_per_pass / round_cost(variant.gamma, c, v)
+    return row
+
+
+def _fit(row: Row, measurement: Measurement, variant: Variant, fit, shown, others: bool) -> None:
+    """What the counts say, into the row: totals of the texts shown, and rates over the full rounds of those to fit."""
+    if variant.counts:
+        row.passes = Counts.added(variant.counts[i] for i in shown).passes
+        counts = Counts.added(variant.counts[i] for i in fit)
+        row.fitted = "full rounds of the other texts" if others else "full rounds"
+        passes, accepted, rejected = counts.full_passes, counts.full_accepted, counts.full_rejected
+        tokens = counts.full_tokens
+    else:  # every text of the variant: its counts are not known one by one
+        passes, accepted, rejected = variant.passes, variant.accepted, variant.rejected
+        tokens = measurement.setting.new * len(variant.seconds)
+        row.passes = None if others else passes or None
+        row.fitted = "all rounds" if accepted + rejected else None
+    verified = accepted + rejected
+    row.alpha = accepted / verified if verified else None
+    row.accepted_per_round = accepted / passes if verified and passes else None
+    row.tokens_per_pass = tokens / passes if row.variant != DRAFT and passes else None
 
 
 def table(measurement: Measurement) -> str:

@@ -36,6 +36,12 @@ def _wait(device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def rotated(things: Sequence, run: int) -> list:
+    """The things in the order of this run, which rotates: A B C, B C A, C A B.  None always follows the same other."""
+    first = run % len(things) if things else 0
+    return [*things[first:], *things[:first]]
+
+
 def in_turn(
     calls: Mapping[str, Callable[[], object]], runs: int = 5, device: torch.device | str | None = None
 ) -> dict[str, list[float]]:
@@ -45,8 +51,7 @@ def in_turn(
     """
     names, times = list(calls), {name: [] for name in calls}
     for i in range(at_least_one("runs", runs) + 1):
-        first = i % len(names) if names else 0
-        for name in [*names[first:], *names[:first]]:
+        for name in rotated(names, i):
             times[name].append(clock(calls[name], device))
     return {name: seconds[1:] for name, seconds in times.items()}
 
@@ -70,8 +75,7 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
         cached.feed(ids[:context], 1)
     times: dict[int, list[float]] = {n: [] for n in counts}
     for i in range(runs + 1):
-        first = i % len(counts)
-        for n in [*counts[first:], *counts[:first]]:
+        for n in rotated(counts, i):
             new = ids[context : context + n]
             times[n].append(clock(lambda new=new: cached.feed(new), cached.device))
             cached.rollback(context)
@@ -81,14 +85,18 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
 def cost_ratio(pair: Pair, context: int = 64, new: int = 32, runs: int = 7) -> list[float]:
     """c of each run: the draft's own cached loop over the target's, `new` tokens after a prompt of `context`.
 
-    ValueError for fewer than one run.  Derived in notebook 02."""
-    ids, found = torch.arange(context)[None] % len(pair.tokenizer), []
+    The two loops swap their order from run to run; one run warms up.  The prompt is of any tokens but the models'
+    padding, which a prompt must not begin with.  ValueError for fewer than one run.  Derived in notebook 02.
+    """
+    models, found = (pair.draft, pair.target), []
+    padding = {getattr(as_model(model), "padding", None) for model in models}
+    known = [x for x in range(min(len(pair.tokenizer), context + 2)) if x not in padding]
+    ids = torch.tensor([known[i % len(known)] for i in range(context)])[None]
     for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
-        draft, target = (
-            clock(lambda m=m, seed=seed: autoregressive(m, ids, new, generator=seed), pair.device)
-            for m in (pair.draft, pair.target)
-        )
-        found.append(draft / target)
+        spent = {}
+        for i in rotated((0, 1), seed):
+            spent[i] = clock(lambda m=models[i], seed=seed: autoregressive(m, ids, new, generator=seed), pair.device)
+        found.append(spent[0] / spent[1])
     return found[1:]
 
 
@@ -128,7 +136,7 @@ def time_breakdown(
         )
     texts: dict[int, list[dict]] = {gamma: [] for gamma in gammas}
     for run in range(at_least_one("runs", runs) + 1):
-        for gamma in [*gammas[run % len(gammas) :], *gammas[: run % len(gammas)]]:
+        for gamma in rotated(gammas, run):
             texts[gamma].append(_breakdown_of_a_text(pair, ids, gamma, new, run))
     return {gamma: {part: mean(t[part] for t in found[1:]) for part in found[0]} for gamma, found in texts.items()}
 
@@ -149,16 +157,22 @@ def _breakdown_of_a_text(pair: Pair, ids: torch.Tensor, gamma: int, new: int, se
 
 
 def first_token(pair: Pair, ids: torch.Tensor, gamma: int = 4, runs: int = 5) -> dict[str, list[float]]:
-    """Seconds from the prompt, ids (1, length), to the first text: the target's one token; the first round's tokens."""
-    times: dict[str, list[float]] = {"target alone": [], "speculative": []}
+    """Time to first token, seconds from the prompt, ids (1, length): the target's one token; the first round's tokens.
+
+    The two swap their order from run to run; one run warms up.
+    """
+
+    def plain(seed):
+        autoregressive(pair.target, ids, 1, generator=seed)
 
     def first_round(seed):
         next(speculative_rounds(pair.target, pair.draft, ids, gamma + 1, gamma=gamma, generator=seed))
 
+    calls = {"target alone": plain, "speculative": first_round}
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for seed in range(at_least_one("runs", runs) + 1):  # the first warms up
-        plain = clock(lambda seed=seed: autoregressive(pair.target, ids, 1, generator=seed), pair.device)
-        times["target alone"].append(plain)
-        times["speculative"].append(clock(lambda seed=seed: first_round(seed), pair.device))
+        for name in rotated(list(calls), seed):
+            times[name].append(clock(lambda name=name, seed=seed: calls[name](seed), pair.device))
     return {name: seconds[1:] for name, seconds in times.items()}
 
 

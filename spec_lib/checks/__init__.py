@@ -26,7 +26,7 @@ from .nb08 import (
     check_tokens_from_positions,
     stretches,
 )
-from .nb09 import check_break_even, check_how_much_faster, check_tokens_per_second
+from .nb09 import check_break_even_batch, check_speed
 
 __all__ = [
     "CLAIMS",
@@ -36,7 +36,7 @@ __all__ = [
     "ask_again",
     "check_accepted_count",
     "check_alpha_of_whole_rounds",
-    "check_break_even",
+    "check_break_even_batch",
     "check_break_even_c",
     "check_broken_rule",
     "check_bytes_read",
@@ -48,7 +48,6 @@ __all__ = [
     "check_fed_in_round",
     "check_gamma_from_table",
     "check_greedy_tokens",
-    "check_how_much_faster",
     "check_identity_sides",
     "check_lenient_acceptance",
     "check_median_and_spread",
@@ -59,10 +58,10 @@ __all__ = [
     "check_round_tokens",
     "check_samples_needed",
     "check_smallest_test",
+    "check_speed",
     "check_temperature",
     "check_token_probabilities",
     "check_tokens_from_positions",
-    "check_tokens_per_second",
     "check_tokens_without_bonus",
     "check_top_p",
     "check_trims",

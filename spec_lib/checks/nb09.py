@@ -1,129 +1,167 @@
-"""The exercises of notebook 09: how much faster, tokens per second, and where speculation breaks even."""
+"""The exercises of notebook 09: throughput and speed-up from raw seconds; the batch size at which speculation loses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .engine import Case, Exercise
 from .reference import mean
 
 
-def _ratio(baseline: list[float], seconds: list[float]) -> float:
-    """From the tokens that both would write in one second."""
-    return (len(seconds) / sum(seconds)) / (len(baseline) / sum(baseline))
-
-
-def _answer(times: float) -> tuple[float, float]:
-    return times, 100 * times - 100
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-HOW_MUCH_FASTER = Exercise.against(
-    lambda base, fast: _answer(_ratio(base, fast)),
-    cases={
-        "one run each, 2 s and 1 s": ([2.0], [1.0]),
-        "a slow-down: 1 s and 4 s": ([1.0], [4.0]),
-        "2, 2, 5 s and 1, 2, 2 s": ([2.0, 2.0, 5.0], [1.0, 2.0, 2.0]),
-        "1, 3, 8 s and 2, 1, 3 s": ([1.0, 3.0, 8.0], [2.0, 1.0, 3.0]),
-    },
-    mistakes={
-        "the ratio is upside down: faster means a number above 1": lambda base, fast: _answer(1 / _ratio(base, fast)),
-        "this is the share of the time that was saved, not how much faster": (
-            lambda base, fast: (_ratio(base, fast), 100 - 100 / _ratio(base, fast))
-        ),
-        "twice as fast is 100 percent faster, not 200: take 1 off first": (
-            lambda base, fast: (_ratio(base, fast), 100 * _ratio(base, fast))
-        ),
-        "the improvement is a fraction, and percent was asked for": (
-            lambda base, fast: (_ratio(base, fast), _ratio(base, fast) - 1)
-        ),
-        "ratios were averaged; divide the mean times": (
-            lambda base, fast: _answer(mean(a / b for a, b in zip(base, fast, strict=True)))
-        ),
-        "medians were divided, not means": lambda base, fast: _answer(_median(base) / _median(fast)),
-    },
-)
-
-
-def check_how_much_faster(function: Callable[[list[float], list[float]], tuple[float, float]]) -> bool:
-    """function(baseline, seconds) -> (times as fast, improvement in percent), from paired runs of equal length."""
-    return HOW_MUCH_FASTER.check(function)
-
-
 def _rate(prompt: int, lengths: list[int], seconds: list[float], first: int = 1) -> float:
-    """New tokens a second of the runs from `first` on."""
+    """New tokens a second of the texts from `first` on."""
     return sum(n - prompt for n in lengths[first:]) / sum(seconds[first:])
 
 
-TOKENS_PER_SECOND = Exercise(
+def _speed(prompt: int, lengths: list[int], base: list[float], fast: list[float]) -> tuple[float, float]:
+    """From the tokens that both write in one second."""
+    return _rate(prompt, lengths, fast), _rate(prompt, lengths, fast) / _rate(prompt, lengths, base)
+
+
+def _with_warm_up(prompt: int, lengths: list[int], base: list[float], fast: list[float]) -> tuple[float, float]:
+    return _rate(prompt, lengths, fast, 0), sum(base) / sum(fast)
+
+
+def _ratio(base: list[float], fast: list[float]) -> float:
+    return sum(base[1:]) / sum(fast[1:])
+
+
+SPEED = Exercise(
     cases=(
-        Case("prompt of 10, one counted run", (10, [60, 60], [9.0, 2.0]), 25.0),
-        Case("prompt of 10, two counted runs of 50 new tokens", (10, [110, 60, 60], [9.0, 1.0, 1.5]), 40.0),
+        Case("prompt of 10, one counted text", (10, [60, 60], [9.0, 4.0], [9.5, 2.0]), (25.0, 2.0)),
+        Case("a slow-down", (10, [30, 50], [2.0, 1.0], [3.0, 4.0]), (10.0, 0.25)),
+        Case(
+            "prompt of 10, two counted texts of 50 new tokens",
+            (10, [110, 60, 60], [8.0, 4.0, 1.0], [9.0, 1.0, 1.5]),
+            (40.0, 2.0),
+        ),
         Case(
             "prompt of 10, texts of 20, 100 and 50 new tokens",
-            (10, [30, 30, 110, 60], [5.0, 1.0, 4.0, 1.0]),
-            (20 + 100 + 50) / (1 + 4 + 1),
+            (10, [30, 30, 110, 60], [7.0, 2.0, 4.0, 3.0], [5.0, 1.0, 4.0, 1.0]),
+            ((20 + 100 + 50) / 6, 1.5),
         ),
     ),
     mistakes={
-        "the prompt is counted, but the model did not write it": lambda p, n, s: _rate(0, n, s),
-        "the warm-up is counted": lambda p, n, s: _rate(p, n, s, first=0),
-        "prompt and warm-up are counted": lambda p, n, s: _rate(0, n, s, first=0),
+        "the prompt is counted, but the model did not write it": (
+            lambda p, n, base, fast: (_rate(0, n, fast), _ratio(base, fast))
+        ),
+        "the warm-up is counted": _with_warm_up,
+        "prompt and warm-up are counted": lambda p, n, base, fast: _with_warm_up(0, n, base, fast),
+        "the ratio is upside down: faster means a number above 1": (
+            lambda p, n, base, fast: (_rate(p, n, fast), 1 / _ratio(base, fast))
+        ),
+        "ratios were averaged; divide the total times": (
+            lambda p, n, base, fast: (
+                _rate(p, n, fast),
+                mean(a / b for a, b in zip(base[1:], fast[1:], strict=True)),
+            )
+        ),
         "rates were averaged: a short text then weighs as much as a long one": (
-            lambda p, n, s: mean((a - p) / b for a, b in zip(n[1:], s[1:], strict=True))
+            lambda p, n, base, fast: (
+                mean((a - p) / b for a, b in zip(n[1:], fast[1:], strict=True)),
+                _ratio(base, fast),
+            )
         ),
-        "this is seconds per token": lambda p, n, s: 1 / _rate(p, n, s),
+        "this is how many percent faster; asked for is how many times as fast": (
+            lambda p, n, base, fast: (_rate(p, n, fast), 100 * _ratio(base, fast) - 100)
+        ),
+        "the throughput of the baseline was returned, not the second loop's": (
+            lambda p, n, base, fast: (_rate(p, n, base), _ratio(base, fast))
+        ),
+        "this is seconds per token": lambda p, n, base, fast: (1 / _rate(p, n, fast), _ratio(base, fast)),
         "the prompt is taken off once; each of the texts begins with it": (
-            lambda p, n, s: (sum(n[1:]) - p) / sum(s[1:])
-        ),
-        "the tokens of the warm-up are left out, and its seconds are not": (
-            lambda p, n, s: sum(a - p for a in n[1:]) / sum(s)
+            lambda p, n, base, fast: ((sum(n[1:]) - p) / sum(fast[1:]), _ratio(base, fast))
         ),
     },
 )
 
 
-def check_tokens_per_second(function: Callable[[int, list[int], list[float]], float]) -> bool:
-    """function(prompt, lengths, seconds) -> new tokens a second; lengths hold the prompt, the first run warms up."""
-    return TOKENS_PER_SECOND.check(function)
+def check_speed(function: Callable[[int, list[int], list[float], list[float]], tuple[float, float]]) -> bool:
+    """function(prompt, lengths, baseline, seconds) -> (new tokens a second, times as fast); the first text warms up."""
+    return SPEED.check(function)
 
 
-def _round_time(gamma: int, c: float, cost: float) -> float:
-    """In plain steps of the target, item by item."""
-    total = cost
-    for _ in range(gamma):
-        total += c
-    return total
+def _first_loss(
+    t: dict[int, float],
+    tokens: float,
+    gamma: int,
+    c: float,
+    batches: Sequence[int],
+    scored: Callable[[int, int], int] = lambda batch, gamma: batch * gamma + batch,
+    drafts: Callable[[int], int] = lambda gamma: gamma,
+) -> int:
+    """The first batch size whose tokens per second are fewer with speculation; 0 where there is none."""
+    for batch in batches:
+        round_seconds = c * t[batch] * drafts(gamma) + t[scored(batch, gamma)]
+        if batch * tokens / round_seconds < batch / t[batch]:
+            return batch
+    return 0
 
 
-BREAK_EVEN = Exercise.against(
-    _round_time,
+def _last_gain(t: dict[int, float], tokens: float, gamma: int, c: float, batches: Sequence[int]) -> int:
+    loses = _first_loss(t, tokens, gamma, c, batches)
+    before = [b for b in batches if not loses or b < loses]
+    return before[-1] if before else 0
+
+
+ROOFLINE = {n: max(8.0, 0.25 * n) for n in range(1, 200)}  # flat up to 32 tokens, exact in binary
+STEEP = {n: 4.0 + n for n in range(1, 200)}
+BREAK_EVEN_BATCH = Exercise.against(
+    _first_loss,
     cases={
-        "gamma 1, a free draft, cost 1": (1, 0.0, 1.0),
-        "gamma 4, c .25, cost 1": (4, 0.25, 1.0),
-        "gamma 4, c .25, cost 1.5": (4, 0.25, 1.5),
-        "gamma 16, c .125, cost 2": (16, 0.125, 2.0),
+        "a pass takes 1 s for up to 8 tokens and 4 s beyond; gamma 3": (
+            {n: 1.0 if n <= 8 else 4.0 for n in range(1, 65)},
+            2.0,
+            3,
+            0.125,
+            [1, 2, 4, 8],
+        ),
+        "flat to 32 tokens, then in proportion; gamma 4, c .125": (ROOFLINE, 3.0, 4, 0.125, [1, 2, 4, 8, 16, 32]),
+        "the same, every batch size": (ROOFLINE, 3.0, 4, 0.125, list(range(1, 33))),
+        "the same, a draft model of c .5": (ROOFLINE, 2.5, 4, 0.5, list(range(1, 33))),
+        "it never loses: 2 tokens, gamma 1, a pass that is flat": (
+            {n: 1.0 for n in range(1, 65)},
+            2.0,
+            1,
+            0.25,
+            [1, 4],
+        ),
+        "a pass of 4 + n": (STEEP, 3.0, 4, 0.125, [1, 2, 3, 4]),
+        "it always loses": (STEEP, 3.0, 8, 0.125, [4, 8, 16]),
     },
     mistakes={
-        "the longer pass is taken to cost 1, as the idealised formula does": (
-            lambda gamma, c, cost: _round_time(gamma, c, 1.0)
+        "the target scores gamma + 1 tokens for each request, not gamma + 1 in all": (
+            lambda t, tokens, gamma, c, batches: _first_loss(
+                t, tokens, gamma, c, batches, scored=lambda batch, gamma: batch + gamma
+            )
         ),
-        "the draft model makes gamma passes, not one": lambda gamma, c, cost: c + cost,
-        "the draft model makes gamma passes, not gamma + 1: it never reads its own last token": (
-            lambda gamma, c, cost: _round_time(gamma + 1, c, cost)
+        "the target scores gamma + 1 tokens for each request, not gamma": (
+            lambda t, tokens, gamma, c, batches: _first_loss(
+                t, tokens, gamma, c, batches, scored=lambda batch, gamma: batch * gamma
+            )
         ),
-        "one was added: the bonus token is already among the tokens of the pass": (
-            lambda gamma, c, cost: _round_time(gamma, c, cost) + 1
+        "the draft model's gamma passes are left out": (
+            lambda t, tokens, gamma, c, batches: _first_loss(t, tokens, gamma, 0.0, batches)
         ),
-        "this is the reciprocal": lambda gamma, c, cost: 1 / _round_time(gamma, c, cost),
-        "the target makes one pass a round, not gamma": lambda gamma, c, cost: gamma * (c + cost),
+        "the draft model makes gamma passes, not one": (
+            lambda t, tokens, gamma, c, batches: _first_loss(t, tokens, gamma, c, batches, drafts=lambda gamma: 1)
+        ),
+        "a round is compared with the pass of one request; the plain pass serves the whole batch too": (
+            lambda t, tokens, gamma, c, batches: next(
+                (b for b in batches if tokens * t[1] < gamma * c * t[b] + t[b * (gamma + 1)]), 0
+            )
+        ),
+        "this is the last batch size that gains; asked for is the first that loses": _last_gain,
+        "all tokens of the draft are counted as written; the mean number is `tokens`": (
+            lambda t, tokens, gamma, c, batches: _first_loss(t, gamma + 1.0, gamma, c, batches)
+        ),
     },
 )
 
 
-def check_break_even(function: Callable[[int, float, float], float]) -> bool:
-    """function(gamma, c, cost) -> tokens per target pass at which speculation is as fast as the target alone."""
-    return BREAK_EVEN.check(function)
+def check_break_even_batch(function: Callable[[dict, float, int, float, Sequence[int]], int]) -> bool:
+    """function(t, tokens, gamma, c, batches) -> the first batch size at which speculation lowers the throughput, or 0.
+
+    t: n -> time of a target pass over n tokens in all.  tokens: per target pass, of each request.
+    """
+    return BREAK_EVEN_BATCH.check(function)

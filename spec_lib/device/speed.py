@@ -75,7 +75,8 @@ class Timed:
         """Time of a round at GAMMA in plain tokens: as it was measured, and as c and v have it."""
         rows = {row.variant: row for row in benchmark.rows(self.comparison)}
         plain, fast = rows[benchmark.TARGET], rows[GOOGLE]
-        return fast.tokens_per_pass * fast.seconds / plain.seconds, round_cost(GAMMA, *self.costs())
+        per_pass = fast.tokens / fast.passes  # of all rounds, as the seconds are
+        return per_pass * fast.seconds / plain.seconds, round_cost(GAMMA, *self.costs())
 
 
 def measure(target: str, draft: str, shapes: dict, device, dtype: torch.dtype, progress: Callable) -> Timed:

@@ -23,8 +23,10 @@ from .distributions import noise_band, overlap_parts, plot_distributions, plot_e
 from .lenience import plot_gain
 from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import acceptance_positions, plot_acceptance, plot_ending, plot_rounds, plot_tapes, round_rows, tape_rows
+from .rounds_cost import plot_round_cost, round_parts
 from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
+from .sweeps import plot_sweeps, sweep_positions
 from .testing import plot_power, plot_power_curves, plot_scores, plot_statistics, statistic_bins
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
 
@@ -67,20 +69,24 @@ __all__ = [
     "plot_region",
     "plot_reported",
     "plot_roofline",
+    "plot_round_cost",
     "plot_rounds",
     "plot_scores",
     "plot_statistics",
     "plot_sweep",
+    "plot_sweeps",
     "plot_tapes",
     "plot_time_breakdown",
     "plot_variants",
     "prompt_of",
+    "round_parts",
     "round_rows",
     "seen_by",
     "show_text",
     "stacked",
     "statistic_bins",
     "sweep_points",
+    "sweep_positions",
     "tape_rows",
     "visible",
     "without_controls",

@@ -26,49 +26,58 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
     """
     base = next((r.tokens_per_second for r in rows if r.variant == "target alone"), None)
     most = max([r.tokens_per_second or 0 for r in rows if r.variant != "draft alone"], default=0) or 1
-    with figure(8.5, 3.4, suptitle=title, save=save) as axis:
-        for y, r in enumerate(rows):
-            _draw_variant(axis, y, r, base, most)
+    with figure(8.5, 0.42 * len(rows) + 1.2, suptitle=title, save=save) as axis:
+        ends = [_draw_variant(axis, y, r, base, most) for y, r in enumerate(rows)]
+        right = 1.05 * max(ends, default=most)
+        for y, row in enumerate(rows):  # in a column of their own, which no bar and no line reaches
+            axis.annotate(_variant_in_words(row, most), (right, y), va="center", fontsize=9, annotation_clip=False)
         if any(r.predicted for r in rows):
-            axis.plot([], [], **DIAMOND, color="white", label="predicted")
+            axis.plot([], [], **DIAMOND, color="white", label="predicted from alpha, c and v")
         if base:
             axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
-            axis.legend(**BELOW, ncols=2)
+            axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.25)}, ncols=2)
         axis.set_yticks(range(len(rows)), [r.variant for r in rows])
         axis.invert_yaxis()
-        axis.set(xlabel="tokens per second (whisker: standard deviation)", xlim=(0, 2.3 * most))
+        axis.set(xlabel="tokens per second (whisker: standard deviation of a text's)", xlim=(0, right))
 
 
-def _draw_variant(axis, y: int, row: Row, base: float | None, most: float) -> None:
-    """One bar with its words; one that is much faster than all others (the draft alone) is cut off."""
+def _draw_variant(axis, y: int, row: Row, base: float | None, most: float) -> float:
+    """One bar; one that is much faster than all others (the draft alone) is cut off.  Returns where it ends."""
     rate = row.tokens_per_second
     if rate is None:
-        axis.annotate(f" {row.note or 'nothing measured'}", (0, y), va="center", fontsize=9)
-        return
+        return 0.0
     shown, (colour, hatch) = min(rate, 1.5 * most), VARIANT_LOOKS[row.variant]
     spread = rate * row.sd / row.seconds if shown == rate else 0  # a bar that is cut off shows no end
     axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
-    words = f" {rate:.0f} tokens/s" + (" (bar cut off)" if shown < rate else "")
-    words += f", {row.speedup:.2f} x" if row.speedup else ""
     predicted = base * row.predicted if base and row.predicted else 0
     if predicted:
         axis.plot(predicted, y, **DIAMOND, color="white", ms=7, zorder=3)
-    axis.annotate(f"  {words}", (max(shown + spread, predicted), y), va="center", fontsize=9)
+    return max(shown + spread, predicted)
+
+
+def _variant_in_words(row: Row, most: float) -> str:
+    rate = row.tokens_per_second
+    if rate is None:
+        return row.note or "nothing measured"
+    words = f"{rate:.0f} tokens/s" + (" (bar cut off)" if rate > 1.5 * most else "")
+    return words + (f", {row.speedup:.2f} x" if row.speedup else "")
 
 
 def sweep_points(sweep: Sequence[Measurement], variant: str = "speculative, google") -> list[dict]:
-    """{"value", "speedup", "error", "predicted", "alpha"} at each value of a sweep (`benchmark.sweep`).
+    """{"value", "speedup", "half", "repeated", "tokens_per_pass", "predicted", "alpha"} at each value of a sweep.
 
-    sweep: one measurement for each value.  error: the standard error of the speed-up; values where the variant was not
+    sweep: one measurement for each value, as `benchmark.sweep` gives them.  half: of the speed-up's 95 % interval.
+    repeated: whether some texts were written several times, as at temperature 0.  Values where the variant was not
     measured are left out.
     """
     found = []
     for m in sweep:
         row = next((r for r in rows(m) if r.variant == variant), None)
         if row and row.speedup:
-            error = row.speedup_sd / len(m.variants[variant].seconds) ** 0.5
-            copied = {k: getattr(row, k) for k in ("speedup", "predicted", "alpha")}
-            found.append({"value": m.value, "error": error, **copied})
+            evaluations = len(m.variants[variant].seconds)
+            repeated = row.texts < evaluations if row.texts else not m.setting.temperature and evaluations > 1
+            copied = {k: getattr(row, k) for k in ("speedup", "tokens_per_pass", "predicted", "alpha")}
+            found.append({"value": m.value, "half": row.margin or 0.0, "repeated": repeated, **copied})
     return found
 
 
@@ -83,8 +92,9 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
     with figure(8, 3.8, suptitle=title, save=save) as axis:
         for i, (name, found) in enumerate(drawn.items()):
             x, colour = [values.index(str(p["value"])) for p in found], SHADES[i % len(SHADES)]
-            y, errors = [p["speedup"] for p in found], [2 * p["error"] for p in found]
-            look = {"color": colour, "marker": marks[i % 4], "ls": dashes[i % 4], "capsize": 4}
+            y, errors = [p["speedup"] for p in found], [p["half"] for p in found]
+            ordered = all(isinstance(p["value"], int | float) for p in found)  # a line joins no names
+            look = {"color": colour, "marker": marks[i % 4], "ls": dashes[i % 4] if ordered else "none", "capsize": 4}
             axis.errorbar(x, y, errors, **look, label=name)
             predicted = [(a, p["predicted"]) for a, p in zip(x, found, strict=True) if p["predicted"] is not None]
             if predicted:
@@ -92,7 +102,7 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
         if drawn:
             axis.plot([], [], **DIAMOND, color="white", ms=8, label="predicted")
             axis.legend(**BELOW, ncols=2)
-            tops = [max(p["speedup"] + 2 * p["error"], p["predicted"] or 0) for found in drawn.values() for p in found]
+            tops = [max(p["speedup"] + p["half"], p["predicted"] or 0) for found in drawn.values() for p in found]
             axis.set_ylim(0, 1.15 * max(1.1, *tops))
         else:
             axis.text(0.5, 0.5, "no recording of this yet", ha="center", transform=axis.transAxes)
@@ -100,7 +110,7 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
         axis.axhline(1, color="black", lw=1, ls="--")
         axis.text(-0.45, 0.05, "slower than the target alone", fontsize=9)
         axis.set_xticks(range(len(values)), [token_label(v, 24) for v in values])
-        axis.set(xlabel=xlabel, ylabel="times as fast (bars: two standard errors)")
+        axis.set(xlabel=xlabel, ylabel="times as fast (bars: 95 %)")
         axis.set_xlim(-0.5, max(0, len(values) - 1) + 0.5)
 
 
@@ -135,7 +145,7 @@ def plot_time_breakdown(breakdowns: dict, new: int, title: str) -> None:
             axis.annotate(f" {end:.1f} ms, {ends[0] / end:.2f} x" if y else f" {end:.1f} ms", (end, y), va="center")
         axis.set_yticks(range(len(rows)), [f"gamma {gamma}" if gamma else "plain" for gamma in rows])
         axis.invert_yaxis()
-        axis.set(xlabel="milliseconds for each token of the text", xlim=(0, 1.25 * max(ends)))
+        axis.set(xlabel="milliseconds per token of the text", xlim=(0, 1.25 * max(ends)))
         axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.28)}, ncols=4)
 
 

@@ -278,7 +278,7 @@ def test_06_sessions_that_forget_too_little_fit_a_short_draft():
 
 @pytest.mark.parametrize(("sizes", "read"), [((512, 512), 500), ((256, 256), 252), ((2048, 128), 124)], ids=str)
 def test_09_the_prompt_fits_both_models(sizes, read):
-    space = {"sl": sl, "pair": contexts(*sizes)}
+    space = {"sl": sl, "torch": torch, "pair": contexts(*sizes)}
     said = run("09", "positions read until", space)
     assert ("instead of 500" in said) == (read < 500) and f"{read} by the target\n" in said
     times = benchmark.first_token(space["pair"], space["long"], gamma=4, runs=1)

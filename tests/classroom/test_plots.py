@@ -1,6 +1,7 @@
 """Coloured text and figures: the data behind them."""
 
 import re
+from dataclasses import replace
 
 import matplotlib
 import pytest
@@ -320,6 +321,7 @@ def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_pat
     assert [round(b.get_width(), 3) for b in axis.patches] == [7.5, 22.5, 15.0]  # the draft's is cut off
     words = [t.get_text() for t in axis.texts]
     assert "60 tokens/s (bar cut off)" in words[1] and "2.00 x" in words[2] and "not measurable" in words[3]
+    assert {t.xy[0] for t in axis.texts} == {axis.get_xlim()[1]}  # a column of its own, which no bar reaches
     drawn = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "D" and len(line.get_xdata())]
     assert drawn == [pytest.approx(7.5 * rows[2].predicted)]
     assert len({(b.get_facecolor(), b.get_hatch()) for b in axis.patches}) == 3
@@ -330,7 +332,8 @@ def test_the_figure_of_the_arms_draws_rates_spread_and_prediction(shown, tmp_pat
 def test_sweep_points_are_the_rows_of_one_arm():
     points = plots.sweep_points([a_measurement([2.0, 2.0], 1), a_measurement([], 2), a_measurement([8.0, 2.0], 8)])
     assert [(p["value"], p["speedup"]) for p in points] == [(1, 2.0), (8, 0.8)]
-    assert points[0]["error"] == 0 and points[1]["error"] == pytest.approx(0.48)  # pulls of -.48 and .48, over sqrt 2
+    # remainders of -.48 and .48, over sqrt 2, and Student's t for two texts
+    assert points[0]["half"] == 0 and points[1]["half"] == pytest.approx(0.48 * 12.706)
 
 
 def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
@@ -345,6 +348,36 @@ def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
     plots.plot_sweep({}, "sweep", "gamma")
     assert any("no recording" in t.get_text() for t in shown[1].axes[0].texts)
     assert (shown[0].get_size_inches() == shown[1].get_size_inches()).all()
+
+
+def test_the_sweeps_are_rows_with_counts_left_and_seconds_right(shown):
+    def sweep(values):
+        return [a_measurement([2.0, 2.1], x) for x in values]
+
+    recorded = {factor: {"one": sweep(x), "two": sweep(x)} for factor, x in (("gamma", (1, 8)), ("prompt", ("a", "b")))}
+    by_temperature = [replace(m, setting=replace(m.setting, temperature=m.value)) for m in sweep((0.0, 1.0))]
+    recorded |= {"temperature": {"one": by_temperature, "two": []}, "draft": {"one": []}}
+    plots.plot_sweeps(recorded, "sweeps")
+    axes = shown[0].axes
+    assert len(axes) == 3 * 2 and "count" in axes[0].get_title() and "seconds" in axes[1].get_title()
+    for axis, x, joined in ((axes[0], [0, 3], True), (axes[2], [0, 1], False), (axes[4], [0, 1], True)):
+        lines = [line for line in axis.lines if line.get_label() in ("one", "two")]
+        assert [list(line.get_xdata()) for line in lines][0] == x and (lines[0].get_linestyle() != "None") is joined
+        assert list(lines[0].get_ydata()) == [60 / 24] * 2
+    (bars,) = axes[5].containers
+    half = plots.sweep_points(sweep([1.0]))[0]["half"]
+    assert bars.lines[2][0].get_segments()[0][1][1] == pytest.approx(8 / 4.1 + half)
+    hollow = [line.get_markerfacecolor() for line in axes[5].lines if line.get_marker() == "o"]
+    assert hollow[0] == "white" != hollow[1]  # at temperature 0 texts repeat
+    assert axes[1].get_ylim() == axes[5].get_ylim()
+    plots.plot_sweeps({"gamma": {"one": []}}, "none")
+    assert any("no recording" in t.get_text() for t in shown[1].axes[0].texts)
+
+
+def test_ordered_values_stand_at_their_size_and_names_side_by_side():
+    assert plots.sweep_positions("gamma", [1, 8, 2, 8]) == {"1": 0, "2": 1, "8": 3}
+    assert plots.sweep_positions("temperature", [0.0, 1.5]) == {"0.0": 0, "1.5": 1.5}
+    assert plots.sweep_positions("prompt", ["z", "a", "z"]) == {"z": 0, "a": 1}
 
 
 # --- the picture that moves -------------------------------------------------------------------------------------
@@ -392,6 +425,21 @@ def test_the_time_breakdown_is_drawn_in_milliseconds_a_token(shown):
     assert [t.get_text() for t in axis.texts] == [" 1000.0 ms", " 500.0 ms, 2.00 x"]
     assert [t.get_text() for t in axis.get_yticklabels()] == ["plain", "gamma 4"]
     assert len({(b.get_hatch(), b.get_facecolor()) for b in axis.patches}) == 4
+
+
+def test_a_round_as_estimated_and_as_measured(shown):
+    breakdown = {int(gamma): parts for gamma, parts in BILLS.items()}  # a plain step: (8 + 1) / 9 = 1 s
+    v, c = {1: [2.0, 2.0, 9.0], 5: [2.4]}, [0.1, 0.2, 0.3]
+    (gamma, (estimated, measured)), *others = plots.round_parts(v, c, breakdown).items()
+    assert gamma == 4 and not others
+    assert estimated == {"target": pytest.approx(1.2), "draft": pytest.approx(0.8), "rest": 0}
+    assert measured == {"target": pytest.approx(2 / 3), "draft": pytest.approx(1 / 3), "rest": pytest.approx(0.5 / 3)}
+    plots.plot_round_cost(v, c, breakdown, "a round")
+    axis = shown[0].axes[0]
+    assert [t.get_text() for t in axis.texts] == [" 2.00", " 1.17"]
+    assert [t.get_text() for t in axis.get_yticklabels()] == ["gamma 4, estimated", "measured"]
+    assert plots.round_parts(v, c, {}) == plots.round_parts(v, c, {4: breakdown[4]}) == {}
+    plots.plot_round_cost(v, c, {}, "nothing recorded")
 
 
 LONG = "A prompt that is so long that it does not fit in a line. " * 3

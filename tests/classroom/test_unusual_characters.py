@@ -106,6 +106,7 @@ def a_sweep(word):
 
 
 BILL = {0: {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0}}
+BREAKDOWN = {g: {"target": 8.0, "draft": g, "rest": 1.0, "rounds": 9} for g in (0, 4)}
 FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_distributions": lambda w: plots.plot_distributions({w: [0.5, 0.5]}, [w, "a"], w),
     "plot_overlap": lambda w: plots.plot_overlap([0.5, 0.5], [0.2, 0.8], [w, "a"], w),
@@ -127,6 +128,8 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_roofline": lambda w: plots.plot_roofline({w: (1e12, 1e14)}, {w: 5.0}, w),
     "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
+    "plot_sweeps": lambda w: plots.plot_sweeps({"prompt": {w: a_sweep(w), "b": a_sweep(w)}}, w),
+    "plot_round_cost": lambda w: plots.plot_round_cost({1: [1.0], 5: [1.2]}, [0.1], BREAKDOWN, w),
     "plot_time_breakdown": lambda w: plots.plot_time_breakdown(BILL, 10, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),
     "plot_acceptance": lambda w: plots.plot_acceptance(some_rounds([0, 1, 2]), w),

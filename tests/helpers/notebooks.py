@@ -15,9 +15,9 @@ def code(book) -> list:
     return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
-def derived(notebook: str, *names: str) -> dict:
-    """The named functions, from the code cells that define them."""
-    space: dict = {"sl": sl, "torch": torch, "benchmark": sl.benchmark}
+def derived(notebook: str, *names: str, **space) -> dict:
+    """The named functions, from the code cells that define them.  space: what else they use."""
+    space |= {"sl": sl, "torch": torch, "benchmark": sl.benchmark}
     for cell in json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text())["cells"]:
         code = "".join(cell["source"])
         if cell["cell_type"] == "code" and any(f"def {n}(" in code or f"class {n}(" in code for n in names):

@@ -5,6 +5,7 @@ import io
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from spec_lib import benchmark, files
+from spec_lib import benchmark, files, theory
 from spec_lib.benchmark import (
     DRAFT,
     TARGET,
@@ -135,6 +136,40 @@ def test_calls_take_turns_in_an_order_that_rotates_and_the_first_turn_is_not_cou
     assert timing.in_turn({}) == {}
     with pytest.raises(ValueError, match="runs"):
         timing.in_turn(calls, runs=0)
+
+
+@pytest.fixture
+def the_second_is_slower(clock, monkeypatch):
+    """Whichever of two comes second takes twice as long."""
+    order, real = [], timing.clock
+
+    def seconds(call, device=None):
+        order.append(len(order) % 2)
+        return real(lambda: (call(), clock.spend(1.0 + order[-1])), device)
+
+    monkeypatch.setattr(timing, "clock", seconds)
+
+
+def test_the_two_costs_swap_their_order_from_run_to_run(pair, the_second_is_slower):
+    """Always the draft first, and what the second place costs was charged to the target: c half of what it was."""
+    assert timing.cost_ratio(pair, context=8, new=2, runs=4) == [2.0, 0.5, 2.0, 0.5]
+
+
+def test_the_two_first_tokens_swap_their_order_from_run_to_run(pair, the_second_is_slower):
+    times = timing.first_token(pair, torch.tensor([[1, 2, 3]]), runs=4)
+    assert times == {"target alone": [2.0, 1.0] * 2, "speculative": [1.0, 2.0] * 2}
+
+
+@pytest.mark.parametrize("padding", [(0, None), (0, 1), (2, 0)])
+def test_the_cost_ratio_takes_models_whose_padding_token_is_0(pair, padding):
+    """T5's and many others' padding is 0, which the prompt of the cost ratio began with: `record` ended there."""
+    for model, token in zip((pair.target, pair.draft), padding, strict=True):
+        model.config.pad_token_id = token
+    try:
+        assert len(timing.cost_ratio(pair, context=40, new=2, runs=1)) == 1
+    finally:
+        for model in (pair.target, pair.draft):
+            model.config.pad_token_id = None
 
 
 def test_the_cost_ratio_is_draft_over_target(pair, monkeypatch, clock):
@@ -390,6 +425,180 @@ def test_csv_has_the_setting_and_the_figures_of_every_arm():
     assert float(lines[2]["speedup"]) == 2 and lines[0]["alpha"] == ""
 
 
+# --- how sure ----------------------------------------------------------------------------------------------------
+
+
+def test_the_t_quantiles_are_students():
+    """From a printed table, and the normal distribution's in the end."""
+    table = {1: 12.706, 2: 4.303, 9: 2.262, 10: 2.228, 11: 2.201, 17: 2.110, 30: 2.042, 120: 1.980, 10**6: 1.960}
+    for freedom, expected in table.items():
+        assert benchmark.t_quantile(freedom) == pytest.approx(expected, abs=6e-4), freedom
+    with pytest.raises(ValueError, match="no spread"):
+        benchmark.t_quantile(0)
+
+
+def test_a_ratio_is_paired_and_its_margin_is_students():
+    drift = [1.0, 2.0, 4.0]  # of a machine that slows down: it meets both, and the ratio does not feel it
+    same = benchmark.ratio([2 * x for x in drift], drift)
+    assert (same.value, same.error, same.margin, same.texts) == (2, 0, 0, 3)
+    r = benchmark.ratio([3.0, 5.0, 4.0], [2.0, 2.0, 2.0])
+    assert r.value == 2 and r.error == pytest.approx(2 * 0.25 / 3**0.5) and r.margin == pytest.approx(4.303 * r.error)
+    assert benchmark.ratio([2.0], [1.0]) == benchmark.Ratio(2.0, None, None, 1)
+    for above, below in (([], []), ([1.0], [1.0, 2.0])):
+        with pytest.raises(ValueError, match="in pairs"):
+            benchmark.ratio(above, below)
+
+
+def test_the_margin_covers_the_true_ratio_as_often_as_it_says():
+    """Two errors cover 82 % with three texts; these margins 95 %, also where a slow spell meets both."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (3, 12):
+        noise = 0.05 * torch.randn(2, 4000, n, generator=generator, dtype=torch.float64)
+        slow = 1 + torch.rand(4000, n, generator=generator, dtype=torch.float64)
+        above, below = ((1.5 + noise[0]) * slow).tolist(), ((1.0 + noise[1]) * slow).tolist()
+        found = [benchmark.ratio(a, b) for a, b in zip(above, below, strict=True)]
+        covered = sum(abs(r.value - 1.5) < r.margin for r in found) / len(found)
+        assert covered == pytest.approx(0.95, abs=0.02), n
+
+
+def test_a_text_that_is_written_again_is_no_new_one():
+    """Three texts, each six times: the error is that of three, not of eighteen."""
+    above, below = [3.0, 5.0, 4.0], [2.0, 2.0, 2.0]
+    once, again = benchmark.ratio(above, below), benchmark.ratio(above * 6, below * 6, [0, 1, 2] * 6)
+    assert again.error == pytest.approx(once.error) and again.margin == pytest.approx(once.margin)
+    assert again.texts == 3 and benchmark.ratio(above * 6, below * 6).error < 0.5 * once.error
+    assert benchmark.ratio(above, below, [7, 7, 7]).margin is None
+
+
+def test_at_temperature_0_the_rows_say_how_many_texts_there_are(pair):
+    measured = compare(pair, Setting(gamma=2, new=9, temperature=0.0), 5, (TARGET, DRAFT, GOOGLE, "transformers"))
+    assert measured.texts == 2 and {v.texts for v in measured.variants.values()} == {2}
+    assert measured.variants[GOOGLE].text == [0, 1, 0, 1, 0]
+    found = rows(measured)
+    assert all(r.texts == 2 and r.note == "2 different texts in 5 evaluations" for r in found)
+    seconds = {name: v.seconds for name, v in measured.variants.items()}
+    few = benchmark.ratio(seconds[TARGET], seconds[GOOGLE], [0, 1, 0, 1, 0])
+    assert (found[2].error, found[2].margin) == (few.error, few.margin)
+    assert "2 different texts" in table(measured)
+    drawn = compare(pair, Setting(gamma=2, new=9), 5, (TARGET, GOOGLE))
+    assert drawn.texts == 5 and rows(drawn)[1].note is None
+    (one,) = rows(compare(pair, Setting(gamma=2, new=9, temperature=0.0, prompt="one"), 3, (TARGET,)))
+    assert one.note == "1 different text in 3 evaluations" and one.margin is None
+
+
+# --- rounds that count, texts that predict ---------------------------------------------------------------------------
+
+
+def a_round(drafted, accepted, token=9, cut=False):
+    origin = None if token is None else "bonus" if accepted == drafted else "resampled"
+    return sl.Round(torch.arange(drafted), accepted, token, origin, cut)
+
+
+def test_rounds_cut_short_stay_out_of_the_fits_and_in_the_totals():
+    rounds = [a_round(4, 4), a_round(4, 1), a_round(2, 2, cut=True), a_round(0, 0, cut=True)]
+    counts = benchmark.Counts.of(rounds, 4)
+    assert counts[:3] == (4, 7, 1)
+    assert counts[3:] == (2, 7, 5, 1)  # passes, tokens, accepted, rejected
+
+
+def test_a_round_that_an_end_of_text_ended_stays_in_the_fits():
+    """It ended so because its tokens were accepted: leaving it out biases alpha.  One without room stays out all the
+    same."""
+    ended, short = a_round(4, 2, None, cut=True), a_round(2, 1, None, cut=True)
+    assert benchmark.Counts.of([a_round(4, 1), ended, short], 4) == (3, 4, 1, 2, 4, 3, 1)
+
+
+def test_alpha_is_unbiased_with_rounds_that_an_end_of_text_ended():
+    """Texts in which every tenth token ends the text: with their last rounds alpha is .7, without them too low."""
+    generator = torch.Generator().manual_seed(1)
+    rounds = []
+    for _ in range(4000):
+        while True:
+            good, ends = (torch.rand(4, generator=generator) < rate for rate in (0.7, 0.1))
+            accepted = int(good.long().cumprod(0).sum())
+            if ends[:accepted].any():
+                rounds.append(a_round(4, int(ends[:accepted].nonzero()[0]) + 1, None, cut=True))
+                break
+            rounds.append(a_round(4, accepted))
+
+    def alpha(counts):
+        return counts.full_accepted / (counts.full_accepted + counts.full_rejected)
+
+    assert alpha(benchmark.Counts.of(rounds, 4)) == pytest.approx(0.7, abs=0.01)
+    assert alpha(benchmark.Counts.of([r for r in rounds if not r.cut], 4)) < 0.67
+
+
+def test_what_compare_predicts_from_is_of_full_rounds_alone(pair):
+    """Of a short text a good part of the rounds has no room for its draft: alpha and tokens a pass were of all."""
+    measured = compare(pair, Setting(gamma=4, new=6), 4, (TARGET, DRAFT, GOOGLE))
+    rounds = [
+        sl.speculative(pair.target, pair.draft, ids, 6, generator=i + 1).rounds
+        for i, ids in enumerate(prompts_for(pair, Setting(new=6)) * 2)
+    ]
+    full, every = [r for text in rounds for r in text if not r.cut], [r for text in rounds for r in text]
+    assert 0 < len(full) < len(every)
+    s, row, kept = sl.summarize(full), rows(measured)[2], measured.variants[GOOGLE]
+    assert (row.alpha, row.tokens_per_pass, row.accepted_per_round) == (
+        pytest.approx(s.alpha), pytest.approx(s.tokens_per_pass), pytest.approx(s.accepted / s.passes)
+    )  # fmt: skip
+    assert row.fitted == "full rounds" and (row.tokens, row.passes) == (24, len(every)) == (24, kept.passes)
+    c = sum(measured.variants[DRAFT].seconds) / sum(measured.variants[TARGET].seconds)
+    v = {n: median(t) for n, t in measured.v.items()}
+    assert row.predicted == pytest.approx(theory.predict(s.alpha, 4, c, v))
+    assert kept.counts == [benchmark.Counts.of(text, 4) for text in rounds]
+    older = replace(kept, counts=[], text=[])  # a recording without the counts of each text: all rounds
+    older = rows(replace(measured, variants={**measured.variants, GOOGLE: older}))[2]
+    assert older.alpha == kept.accepted / (kept.accepted + kept.rejected) and older.fitted == "all rounds"
+    assert older.tokens_per_pass == 24 / len(every) and older.predicted
+
+
+HALVES = Measurement(
+    "x", Setting(gamma=4, new=30), 4, {1: [1.0], 5: [1.2]},
+    {
+        TARGET: Variant(4, [4.0, 8.0, 4.0, 8.0], 120, text=[0, 1, 2, 3]),
+        DRAFT: Variant(4, [2.0, 1.0, 2.0, 1.0], 120, text=[0, 1, 2, 3]),
+        GOOGLE: Variant(4, [2.0, 5.0, 2.0, 5.0], 38, 82, 20, text=[0, 1, 2, 3],
+                        counts=[(8, 22, 2, 8, 30, 22, 2), (11, 19, 8, 10, 29, 18, 8)] * 2),
+    },
+)  # fmt: skip
+
+
+def test_a_prediction_from_the_other_texts_can_fail():
+    """alpha, tokens a pass and c of the even-numbered texts; seconds and speed-up of the odd ones."""
+    plain, _, row = rows(HALVES, held_out=True)
+    assert row.fitted == "full rounds of the other texts" and row.note is None
+    assert (row.speedup, row.seconds, row.texts, row.tokens, row.passes) == (2, 2.0, 2, 60, 16)
+    assert row.alpha == 18 / 26 and row.tokens_per_pass == 2.9 and row.accepted_per_round == 1.8
+    assert row.predicted == pytest.approx(theory.predict(18 / 26, 4, 0.125, {1: 1.0, 5: 1.2}))
+    assert row.predicted_from_pass == pytest.approx(2.9 / (4 * 0.125 + 1.2)) and plain.seconds == 4
+    assert rows(HALVES)[2].alpha == 80 / 100 and rows(HALVES)[2].fitted == "full rounds"
+    speculative = HALVES.variants[GOOGLE]
+    for change, said in (
+        ({"counts": []}, "the counts of each were not recorded"),
+        ({"text": []}, "the counts of each were not recorded"),
+        ({"text": [0, 0, 0, 0]}, "there is no other"),  # greedy, after one prompt: it would predict itself
+    ):
+        old = replace(HALVES, variants={**HALVES.variants, GOOGLE: replace(speculative, **change)})
+        usual, mine = rows(old)[2], rows(old, held_out=True)[2]
+        assert said in mine.note and (mine.alpha, mine.predicted) == (usual.alpha, usual.predicted)
+
+
+def test_texts_that_repeat_are_halved_as_texts():
+    again = {name: replace(v, text=[0, 1, 2, 0]) for name, v in HALVES.variants.items()}
+    plain, _, row = rows(replace(HALVES, variants=again), held_out=True)
+    assert plain.seconds == pytest.approx(16 / 3) and row.alpha == 18 / 26 and row.texts == 2
+
+
+def test_what_compare_finds_can_be_halved(pair, tmp_path):
+    """And read back from a file with the counts of each text."""
+    measured = compare(pair, Setting(gamma=2, new=9), 4, (TARGET, DRAFT, GOOGLE))
+    row = rows(measured, held_out=True)[2]
+    assert row.fitted == "full rounds of the other texts" and row.predicted and row.texts == 2
+    (tmp_path / "a.json").write_text(Recording("m", "p", comparison=measured).to_json())
+    (read,) = recordings(tmp_path)
+    assert read.comparison == measured and rows(read.comparison, held_out=True)[2] == row
+
+
 # --- recordings -----------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +637,67 @@ def test_a_file_that_is_no_recording_is_left_out_in_one_line(text, tmp_path, cap
     assert recordings(tmp_path) == []
     said = capsys.readouterr().out
     assert said.startswith("x.json is left out") and said.count("\n") == 1
+
+
+GIVEN = json.loads(json.dumps(asdict(M)))
+
+
+def of_google(**changed) -> str:
+    variants = {**GIVEN["variants"], GOOGLE: {**GIVEN["variants"][GOOGLE], **changed}}
+    return text_of(comparison={**GIVEN, "variants": variants})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it is not JSON (Expecting property name"),
+        ("[]", "it is not a JSON object with named parts"),
+        ("{}", "it does not say which machine and pair it is of"),
+        (text_of(c=[float("inf")]), "it holds Infinity, which is no measurement"),
+        (text_of(check={"seconds": float("nan")}), "it holds NaN, which is no measurement"),
+        (text_of(memory={"a": 1}).replace("1}", "1e999}"), "it holds 1e999, which is no measurement"),
+        (text_of(v={"target": {"0": [1.0], "1": [1.0]}}), "in its v, v of the target holds passes over 0 tokens"),
+        (text_of(v={"target": {"-1": [1.0]}}), "in its v, v of the target holds passes over -1 tokens"),
+        (text_of(v={"target": {"2": [1.0]}}), "v of the target lacks the passes over one token"),
+        (text_of(v={"target": {"1": []}}), "in its v, v of the target over 1 tokens must be a list of times, got []"),
+        (text_of(sweeps={"gamma": []}), "in its sweeps, the sweep of gamma holds no measurement"),
+        (text_of(sweeps={"gamma": [{**GIVEN, "value": [1]}]}), "the sweep of gamma has a value [1]"),
+        (text_of(comparison={**GIVEN, "runs": 0}), "in its comparison, runs must be a whole number of at least 1, got"),
+        (text_of(comparison={**GIVEN, "runs": "2"}), "runs must be a whole number of at least 1, got '2'"),
+        (text_of(comparison={**GIVEN, "runs": True}), "runs must be a whole number"),
+        (text_of(comparison={**GIVEN, "runs": 3}), "seconds of target alone are 2, but runs are 3"),
+        (text_of(comparison={**GIVEN, "variants": {}}), "there are no variants"),
+        (text_of(comparison={**GIVEN, "variants": {"mine": {"gamma": 4}}}), "there is no variant 'mine'"),
+        (text_of(comparison={**GIVEN, "variants": {DRAFT: GIVEN["variants"][DRAFT]}}), "no times of target alone"),
+        (text_of(comparison={**GIVEN, "v": {"0": [1.0]}}), "v holds passes over 0 tokens"),
+        (text_of(comparison={**GIVEN, "v": {"1": [1.0]}}), "v lacks the passes over 1 or over gamma + 1 = 5 tokens"),
+        (of_google(peak=-1), "peak of speculative, google must be a whole number of at least 0, got -1"),
+        (of_google(peak="much"), "peak of speculative, google must be a whole number of at least 0, got 'much'"),
+        (of_google(seconds=[0.0, 1.0]), "seconds of speculative, google must be a positive number, got 0.0"),
+        (of_google(counts=[[1, 2]] * 2), "its comparison is not what record writes (TypeError"),
+        (of_google(counts=[[1, 2, 3, 4, 5, 6, "7"]] * 2), "a count of speculative, google must be a whole number"),
+        (of_google(text=[0]), "text of speculative, google are 1, but runs are 2"),
+        (of_google(gamma=2), "gamma of speculative, google is 2, and that of its setting 4"),
+        (of_google(note=3), "note of speculative, google is not a text"),
+        (text_of(rounds=[{"drafted": ["a"], "accepted": 2, "origin": "bonus", "added": "b"}]), "2 of 1 draft tokens"),
+        (text_of(rounds=[{"drafted": ["a"]}]), "its rounds is not what record writes (KeyError: 'origin')"),
+        (text_of(breakdown={"-1": PARTS}, version=2), "gamma must be a whole number of at least 0, got -1"),
+        (
+            text_of(breakdown={"4": {**PARTS, "rest": -0.5}}, version=2),
+            "rest at gamma 4 must be a number of at least 0",
+        ),
+        (text_of(breakdown={"4": {**PARTS, "rounds": 0}}, version=2), "rounds at gamma 4 must be a positive number"),
+    ],
+)
+def test_what_is_wrong_with_a_recording_is_said_in_one_sentence(text, said, tmp_path, capsys):
+    """Infinity, v(0), an empty sweep, odd runs or peaks got through, and ended notebooks 02, 08, 09 in a traceback."""
+    (tmp_path / "odd.json").write_text(text)
+    (tmp_path / "right.json").write_text(text_of(comparison=asdict(M)))
+    assert [r.file for r in recordings(tmp_path)] == ["right.json"]
+    line = capsys.readouterr().out
+    assert line.startswith("odd.json is left out: ") and said in line and line.count("\n") == 1
+    with pytest.raises(ValueError):
+        Recording.from_json(text)
 
 
 def test_a_file_of_the_first_version_is_read_as_one_of_the_newest():
@@ -566,6 +836,41 @@ def test_a_name_that_is_too_long_is_told_before_anything_is_measured(quick, tmp_
     err = capsys.readouterr().err
     assert "the name is too long" in err and len(err.strip().split("\n")) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ending_in_the_name_is_one_of_the_three(quick, tmp_path):
+    """`--out b.json` wrote b.json.json; a dot elsewhere in the name stays."""
+    for out, stem in (("b.json", "b"), ("c.CSV", "c"), ("d.png", "d"), ("v1.5", "v1.5")):
+        folder = tmp_path / stem
+        words = ["bench", "--runs", "1", "--max-new-tokens", "9", "--out", str(folder / out)]
+        assert cli.main(words) == 0
+        assert sorted(f.name for f in folder.iterdir()) == [f"{stem}.{kind}" for kind in ("csv", "json", "png")]
+
+
+@pytest.mark.parametrize("command", ["bench", "record"])
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_name_is_refused_before_anything_is_loaded(command, out, tmp_path, capsys, monkeypatch):
+    """`bench --out ""` measured, and wrote hidden files."""
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command, "--out", out]) == 2
+    err = capsys.readouterr().err
+    assert "--out must name a file" in err and err.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["bench", "record"])
+def test_a_folder_that_only_looks_writable_is_noticed_before_anything_is_loaded(command, tmp_path, capsys, monkeypatch):
+    """Mounted read-only, or full: it was found out when all was measured."""
+    import tempfile
+
+    def no(*a, **k):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pytest.fail("loaded"))
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", no)
+    assert cli.main([command, "--out", str(tmp_path / "b")]) == 2
+    err = capsys.readouterr().err
+    assert "cannot write" in err and "Read-only file system" in err and err.count("\n") == 1
 
 
 def test_bench_prints_the_table_and_writes_three_files(quick, tmp_path, capsys):

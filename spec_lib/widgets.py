@@ -185,15 +185,15 @@ def _overlap(pair, r) -> str:
         rest = 1 - float(r.overlap[n])
         said = f"Where a draft token was rejected: resampled from the residual, the striped part ({rest:.2f} of p)."
     elif r.origin in ("bonus", "plain"):
-        p, q = r.p[n].double(), r.p[n].double()
-        said = "The last token comes from p itself: nothing was drafted at its position, so all of p is solid."
+        p, q = r.p[n].double(), None
+        said = "The last token comes from p itself: nothing was drafted at its position."
     else:
         return ""
-    most, chosen = torch.maximum(p, q).topk(min(SHOWN, len(p)))
+    most, chosen = (p if q is None else torch.maximum(p, q)).topk(min(SHOWN, len(p)))
     chosen = chosen[most >= 0.0005].tolist()  # a filter or a low temperature may leave fewer
     chosen += [t for t in (r.rejected, r.token) if t is not None and t not in chosen]
     labels = [pair.decode([x]) for x in chosen]
-    return f"{said}<br>{bars(p[chosen].tolist(), q[chosen].tolist(), labels)}"
+    return f"{said}<br>{bars(p[chosen].tolist(), None if q is None else q[chosen].tolist(), labels)}"
 
 
 def _tapes(r) -> str:

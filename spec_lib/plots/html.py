@@ -49,8 +49,17 @@ def code(token: str, look: str = "") -> str:
     return f'<code style="overflow-wrap:anywhere;{look}">{html.escape(visible(token))}</code>'
 
 
-def bars(p: Sequence[float], q: Sequence[float], labels: Sequence[str]) -> str:
-    """The stacked overlap as HTML: a line a token, accepted (solid), resampled (striped) and rejected (dashed)."""
+def bars(p: Sequence[float], q: Sequence[float] | None, labels: Sequence[str]) -> str:
+    """The stacked overlap as HTML: a line a token, accepted (solid), resampled (striped) and rejected (dashed).
+
+    q: None where nothing was drafted; then p alone, a solid bar.
+    """
+    if q is None:
+        em = LONGEST / max(*map(float, p), 1e-9)
+        solid = f"background:{PALETTE['target']}"
+        return bar_table(
+            (code(x), box(em * float(a), solid), f"p {float(a):.3f}") for x, a in zip(labels, p, strict=True)
+        )
     parts = overlap_parts(p, q)
     em = LONGEST / max(max(map(float, p)), max(map(float, q)), 1e-9)
     stripes = f"repeating-linear-gradient(45deg,{PALETTE['resampled']} 0 4px,#fff 4px 6px)"

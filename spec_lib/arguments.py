@@ -141,9 +141,11 @@ def a_rule(rule: str | protocols.Rule) -> Callable:
 
     def asked(p, q, drafted, uniforms, position):
         answer = rule(p, q, drafted, uniforms, **({"position": position} if told else {}))
-        if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        n, next_p = answer if isinstance(answer, (tuple, list)) and len(answer) == 2 else (None, None)
+        one = n.numel() == 1 if isinstance(n, torch.Tensor) else as_int(n) is not None
+        if not one or getattr(next_p, "shape", None) != p.shape[1:]:
             raise ValueError(f"the rule must return n and a distribution, got {described(answer)}")
-        return answer
+        return n, next_p
 
     return asked
 
@@ -174,6 +176,8 @@ def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
     if not isinstance(draft, Draft) or not isinstance(draft.tokens, torch.Tensor) or draft.tokens.ndim != 1:
         raise ValueError(f"the drafter must give a Draft(tokens, q) with tokens of shape (k,), got {described(draft)}")
     k, q = len(draft.tokens), draft.q
+    if q is not None and getattr(q, "ndim", 0) + isinstance(q, torch.Tensor) != 3:
+        raise ValueError(f"the drafter's q must be a tensor (k, vocab) or None, got {described(q)}")
     if k > asked or (q is not None and len(q) != k):
         raise ValueError(
             f"the drafter was asked for at most {asked} tokens and gave {k}"
@@ -187,24 +191,22 @@ def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
     return draft
 
 
-def a_verdict(n: int, token: int, drafted: list, sums: list, q: torch.Tensor, vocab: int, number: int, size: int):
-    """A round's outcome, on the host: real tokens, 0 <= n <= k, and distributions.
-
-    sums: of all p (k + 1), of all q (k) and of the rule's distribution; then q of each drafted token (k).
-    """
-    k, (of_p, of_q, of_next, *chances) = len(drafted), sums
+def a_verdict(n: int, token: int, drafted: list, seen: list, vocab: int, number: int, size: int) -> None:
+    """A round's outcome, on the host.  seen: the sums of all p and of the rule's distribution, then of each q (k), then
+    q of each drafted token (k)."""
+    k, of_p, of_next = len(drafted), *seen[:2]
+    rows, chances = seen[2 : 2 + k], seen[2 + k :]
     if any(not 0 <= x < vocab for x in drafted):
         raise ValueError(f"the drafter gave {drafted} in round {number}: the target's tokens are 0 to {vocab - 1}")
-    if math.isnan(of_p) or math.isnan(of_q):
+    if math.isnan(of_p) or any(map(math.isnan, rows)):
         raise not_a_number("target" if math.isnan(of_p) else "draft", number, size)
-    if abs(of_q - k) > 0.02 * k or any(not x > 0 for x in chances):  # 16 bit round by less
-        rows = q.sum(1).tolist()
-        i = max(range(k), key=lambda i: (abs(rows[i] - 1) > 0.01, not chances[i] > 0))
-        why = f"sums to {rows[i]:.3g}" if abs(rows[i] - 1) > 0.01 else f"is 0 at the drafted token {drafted[i]}"
+    if wrong := [i for i in range(k) if not (abs(rows[i] - 1) <= 0.02 and chances[i] > 0)]:  # 16 bit round by less
+        i = wrong[0]
+        why = f"sums to {rows[i]:.3g}" if abs(rows[i] - 1) > 0.02 else f"is 0 at the drafted token {drafted[i]}"
         raise ValueError(f"the drafter's q[{i}] {why} in round {number}: q must be what the tokens were drawn from")
-    if not abs(of_next - 1) <= 0.02 or not 0 <= n <= k:
-        total = f"a distribution that sums to {of_next:.3g}".replace("that sums to nan", "with NaN")
-        gave = f"n = {n} of {k} drafted tokens" if not 0 <= n <= k else total
+    if not abs(of_next - 1) <= 0.02 or not (0 <= n <= k and n % 1 == 0):
+        total = "a distribution with NaN" if math.isnan(of_next) else f"a distribution that sums to {of_next:.3g}"
+        gave = total if 0 <= n <= k and n % 1 == 0 else f"n = {n} of {k} drafted tokens"
         raise ValueError(f"the rule gave {gave} in round {number}: it must return 0 <= n <= k and a distribution")
     if not 0 <= token < vocab:
         raise ValueError(f"token {token} was drawn in round {number}: the target's tokens are 0 to {vocab - 1}")

@@ -44,12 +44,17 @@ class Length:
         self.code_words += len(re.findall(r"\w+", re.sub(r"\b\w+\.(?=\w)", "", source)))  # pair.target is one word
 
 
+def unfenced(text: str) -> str:
+    """The text, with what looks like a heading inside a fenced block made none."""
+    return re.sub(r"(?ms)^```.*?^```", lambda block: re.sub(r"(?m)^#", " #", block[0]), text)
+
+
 def measure(book: dict) -> tuple[Length, dict[str, Length]]:
     """The core, and the optional parts by their headings.  What closes the notebook (links) belongs to no part."""
     core, parts = Length(), {}
     now: Length | None = core
     for cell in book["cells"]:
-        source = "".join(cell["source"])
+        source = unfenced("".join(cell["source"])) if cell["cell_type"] == "markdown" else "".join(cell["source"])
         if cell["cell_type"] == "code":
             if now is not None and "setup" not in cell["metadata"].get("tags", []):
                 now.add_code(source)
@@ -86,7 +91,9 @@ def with_minutes(text: str, parts: dict[str, Length]) -> str:
         part = parts.get(found[1].removeprefix("### "))
         return f"{found[1]} · {max(1, round(part.minutes))} minutes" if part else found[0]
 
-    return HEADING.sub(heading, text).replace(" · 1 minutes", " · 1 minute")
+    pieces = re.split(r"(?ms)(^```.*?^```$)", text)  # every second one is a fenced block
+    pieces[::2] = [HEADING.sub(heading, piece) for piece in pieces[::2]]
+    return "".join(pieces).replace(" · 1 minutes", " · 1 minute")
 
 
 def table(books: dict[str, dict]) -> str:

@@ -18,7 +18,7 @@ from ..pairs import Pair
 from .comparison import compare, sweep
 from .measured import Measurement
 from .reading import READ, a_text, json_object
-from .settings import FACTORS, Setting
+from .settings import FACTORS, RULES, TARGET, Setting
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"
@@ -66,6 +66,24 @@ class Recording:
             transformers=transformers.__version__,
             date=datetime.date.today().isoformat(),
             **measured,
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has all that notebook 09 shows, from at least two evaluations: a check's, for one, has not."""
+        ours = (TARGET, *RULES)
+        measured = [(self.comparison, ours), *((m, ours[:2]) for sweep in self.sweeps.values() for m in sweep)]
+        return bool(
+            self.c
+            and all(
+                m and all(len(m.variants[x].seconds) > 1 for x in names if x in m.variants) for m, names in measured
+            )
+            and all(name in self.comparison.variants for name in ours)
+            and all(m.value >= 1 and m.value + 1 in self.v.get("target", {}) for m in self.sweeps.get("gamma", []))
+            and {0, 1}.issubset(self.breakdown)
+            and 1 in self.v.get("target", {})
+            and self.first_token
+            and all(len(seconds) > 1 for seconds in self.first_token.values())
         )
 
     @classmethod

@@ -15,7 +15,7 @@ from .engine import PLACEHOLDER, Answer, Case, Exercise, ask, flat
 from .toy import P, Q
 
 GAMMA, LENGTH = 2, 4
-_EXACT, _WRONG = 1e-9, 0.005  # what counts as no distance, and as one
+_EXACT, _WRONG = 1e-6, 0.005  # what counts as no distance (float32 included), and as one
 
 
 def _called(rule: Callable, text: tuple[int, ...], drafted: tuple[int, ...], uniforms: tuple[float, ...]) -> Answer:

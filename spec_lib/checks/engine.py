@@ -74,9 +74,10 @@ class Exercise:
                 print(PLACEHOLDER)
                 return False
             yours, expected = _side_by_side(answer, case.expected)
-            if self.secret and answer.values is not None:
-                shared = set(flat(answer.values)) & set(flat(nested(case.expected)))
-                expected = f"{len(flat(nested(case.expected)))} numbers; {len(shared)} of yours are among them"
+            if self.secret:
+                right = set(flat(nested(case.expected)))
+                shared = right & set(flat(answer.values)) if answer.values is not None else set()
+                expected = f"{len(right)} numbers; {len(shared)} of yours are among them"
             print(f"Not yet: {case.name}\n  yours     {yours}\n  expected  {expected}")
             if hint := self._hint(answers, at):
                 print(f"  Hint: {hint}{'?' if hint in (NO_RETURN, ROUNDED) else '.'}")
@@ -156,7 +157,7 @@ def _same(a: Nested | None, b: Nested | None) -> bool:
         return len(a) == len(b) and all(map(_same, a, b))
     if a is None or b is None or isinstance(a, list) or isinstance(b, list):
         return False
-    return a == b or abs(a - b) < 1e-5 or (math.isnan(a) and math.isnan(b))
+    return a == b or abs(a - b) < 1e-5 * max(1.0, abs(b)) or (math.isnan(a) and math.isnan(b))
 
 
 def _same_numbers(a: Nested | None, b: Nested | None) -> bool:

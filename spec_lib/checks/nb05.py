@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..sampling import draw
-from .engine import Case, Exercise
+from .engine import Case, Exercise, flat, nested
 from .reference import pairs
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # p, q, drafted, uniforms: what a rule is given
@@ -57,19 +57,32 @@ def _down_the_columns(mask: torch.Tensor) -> list[int]:
     return [sum(all(row[j] for row in rows[: i + 1]) for i in range(len(rows))) for j in range(len(rows[0]))]
 
 
+_READS = (  # what a device has to finish before the host goes on: a value, or a shape that depends on values
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten._unique2.default,
+)
+
+
 def host_reads(function: Callable, arguments: tuple) -> int:
     """How often a call reads a tensor's value on the host; on a GPU it would wait for the device each time."""
     found = []
 
     class Scalars(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            if func is torch.ops.aten._local_scalar_dense.default or func is torch.ops.aten.nonzero.default:
+            by_mask = func is torch.ops.aten.index.Tensor and any(
+                i is not None and i.dtype == torch.bool for i in args[1]
+            )
+            if func in _READS or by_mask:
                 found.append(func)
             return func(*args, **(kwargs or {}))
 
     class Transfers(TorchFunctionMode):  # which a CPU does without an operation
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            if getattr(func, "__name__", "") in ("tolist", "numpy", "cpu"):
+            name, there = getattr(func, "__name__", ""), [*args[1:], *(kwargs or {}).values()]
+            if name in ("tolist", "numpy", "cpu", "__array__") or (name == "to" and "cpu" in map(str, there)):
                 found.append(func)
             return func(*args, **(kwargs or {}))
 
@@ -217,7 +230,10 @@ def check_misprinted_lines(function: Callable[[], tuple[int, int, int]]) -> bool
 
     def in_order() -> object:
         found = function()
-        lines = isinstance(found, (list, tuple)) and all(isinstance(line, int) for line in found)
-        return sorted(found) if lines else found
+        try:
+            numbers = nested(list(found) if isinstance(found, (set, frozenset)) else found)
+        except Exception:  # no numbers: the check says what it is
+            return found
+        return sorted(numbers) if isinstance(numbers, list) and numbers == flat(numbers) else found
 
     return MISPRINTED_LINES.check(in_order)

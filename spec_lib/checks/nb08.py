@@ -136,6 +136,7 @@ BREAK_EVEN_C = Exercise.against(
         "alpha .8, a step at the second token": (0.8, [1.0, 1.4, 1.4, 1.4, 1.4, 1.4]),
         "alpha .5, a step at the third token": (0.5, [1.0, 1.0, 2.0, 2.0]),
         "alpha .3, n tokens cost n passes": (0.3, [1.0, 2.0, 3.0]),
+        "alpha .9, a step at the second token: the longest draft is the best": (0.9, [1.0, 2.0, 2.0, 2.0]),
     },
     mistakes={
         "this is the idealised formula's answer, alpha: the longer pass was taken for free, or as if it read gamma "

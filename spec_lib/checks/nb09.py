@@ -127,6 +127,7 @@ BREAK_EVEN_BATCH = Exercise.against(
             [1, 4],
         ),
         "a pass of 4 + n": (STEEP, 3.0, 4, 0.125, [1, 2, 3, 4]),
+        "a pass of 4 + n, and 3.5 tokens; c .25": (STEEP, 3.5, 4, 0.25, [1, 2, 3, 4, 5]),
         "it always loses": (STEEP, 3.0, 8, 0.125, [4, 8, 16]),
     },
     mistakes={
@@ -145,6 +146,11 @@ BREAK_EVEN_BATCH = Exercise.against(
         ),
         "the draft model makes gamma passes, not one": (
             lambda t, tokens, gamma, c, batches: _first_loss(t, tokens, gamma, c, batches, drafts=lambda gamma: 1)
+        ),
+        "c counts plain passes over the same batch: c * t[batch], not c * t[1]": (
+            lambda t, tokens, gamma, c, batches: next(
+                (b for b in batches if tokens * t[b] < gamma * c * t[1] + t[b * (gamma + 1)]), 0
+            )
         ),
         "a round is compared with the pass of one request; the plain pass serves the whole batch too": (
             lambda t, tokens, gamma, c, batches: next(

@@ -265,9 +265,32 @@ def test_a_search_is_not_given_away_and_its_order_does_not_matter(capsys):
     assert not checks.check_misprinted_lines(lambda: (3, 8, 12))
     said = capsys.readouterr().out
     assert "3 numbers; 2 of yours are among them" in said and "8, 10, 12" not in said
+    for right in ({8, 10, 12}, torch.tensor([12, 8, 10]), [12.0, 8.0, 10.0]):
+        assert checks.check_misprinted_lines(lambda right=right: right)
+    capsys.readouterr()
+    for wrong in ({1, 2, 3}, "lines 8, 9", ("8", "9", "10"), object()):
+        assert not checks.check_misprinted_lines(lambda wrong=wrong: wrong)
+    assert "12" not in capsys.readouterr().out
 
 
 def test_a_test_is_told_true_or_false(capsys):
     assert not checks.check_smallest_test(lambda session: True)
     said = capsys.readouterr().out
     assert "yours     True" in said and "expected  False" in said
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda m: m[m].sum(),
+        lambda m: m.masked_select(m).sum(),
+        lambda m: torch.equal(m, m),
+        lambda m: torch.unique(m),
+        lambda m: m.to("cpu"),
+        lambda m: m.tolist(),
+        lambda m: bool(m[0]),
+    ],
+)
+def test_what_makes_a_device_wait_is_counted_as_a_read(read):
+    assert checks.host_reads(read, (torch.tensor([True, False, True]),)) > 0
+    assert checks.host_reads(lambda m: m.long().cumprod(-1).sum(-1), (torch.tensor([True, False, True]),)) == 0

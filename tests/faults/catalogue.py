@@ -550,7 +550,7 @@ SEAMS = (
 # Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
 # architectures.py and sampling.py as they stand: here, and nowhere else, are snippets of them.
 DRAW = "token = self.randomness.draw(distribution, self.size + n)"
-FETCH = "k, values = len(self.x), torch.cat([n, token, self.given, sums, chances]).tolist()"
+FETCH = "k, values = len(self.x), torch.cat([n, token, self.given, sums, q.sum(1), chances]).tolist()"
 BLOCK = "generator=self.generator, device=where"
 SAME_BLOCK = (
     "generator=torch.Generator().manual_seed(self.generator.initial_seed()) if self.generator else None, device=where"
@@ -716,7 +716,7 @@ TEXTS = (
         "one transfer more a round",
         D,
         FETCH,
-        "k, values = len(self.x), [int(n), *torch.cat([token, self.given, sums, chances]).tolist()]",
+        "k, values = len(self.x), [int(n), *torch.cat([token, self.given, sums, q.sum(1), chances]).tolist()]",
     ),
     Text(
         "the token drawn with a uniform that verified",
@@ -794,8 +794,13 @@ TEXTS = (
     Text("the draft's tokens drawn for one position", G, "len(self.text) + i)", "len(self.text))"),
     Text("a trace holds the drafter's own buffer", "tracing", 't.to("cpu", copy=True)', 't.to("cpu")'),
     Text("every part is traced", "tracing", 'if "distributions" in self.parts:', "if self.parts:"),
-    Text("a q that is no distribution goes unnoticed", "arguments", "if abs(of_q - k) > 0.02 * k or", "if"),
-    Text("a drafted token of no chance goes unnoticed", "arguments", " or any(not x > 0 for x in chances):", ":"),
+    Text(
+        "a q that is no distribution goes unnoticed",
+        "arguments",
+        "abs(rows[i] - 1) <= 0.02 and chances",
+        "chances",
+    ),
+    Text("a drafted token of no chance goes unnoticed", "arguments", " and chances[i] > 0", ""),
     Text("a rule's nonsense goes unnoticed", "arguments", "if not abs(of_next - 1) <= 0.02 or not", "if not"),
     # --- the draft
     Text(

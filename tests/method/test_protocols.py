@@ -7,6 +7,7 @@ import inspect
 import math
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -300,8 +301,48 @@ def test_a_session_cannot_change_the_loops_own_list_or_token():
 
 def test_a_token_that_the_target_does_not_have_is_never_written():
     target, draft = random_tables()
-    with pytest.raises(ValueError, match=r"token \d+ was drawn in round 1: the target's tokens are 0 to 6"):
+    draws = SimpleNamespace(draw=lambda p, position: torch.tensor([37]), uniforms=lambda k, position: torch.rand(k))
+    with pytest.raises(ValueError, match=r"token 37 was drawn in round 1: the target's tokens are 0 to 6"):
+        sl.speculative(target, draft, PROMPT, 1, generator=draws)
+    with pytest.raises(ValueError, match="the rule must return n and a distribution"):
         sl.speculative(target, draft, PROMPT, 1, rule=lambda p, q, x, u: (0, torch.eye(50)[37]), generator=0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(0.5, "p"), (torch.tensor([0, 1]), "p"), ("1", "p"), (math.nan, "p"), (0, "list"), (0, "row"), (0, "narrow")],
+)
+def test_a_rules_answer_of_another_shape_or_type_is_named(answer):
+    def rule(p, q, drafted, uniforms):
+        made = {"p": p[0], "list": p[0].tolist(), "row": p[:1], "narrow": p[0, :3] / p[0, :3].sum()}
+        return answer[0], made[answer[1]]
+
+    with pytest.raises(ValueError, match="the rule must return n and a distribution|the rule gave n = "):
+        sl.speculative(*random_tables(), PROMPT, 9, rule=rule, generator=1)
+
+
+def test_an_n_between_two_numbers_is_named():
+    with pytest.raises(ValueError, match=r"the rule gave n = 0.5 of 4 drafted tokens in round 1"):
+        sl.speculative(*random_tables(), PROMPT, 9, rule=lambda p, q, x, u: (torch.tensor(0.5), p[0]), generator=1)
+
+
+@pytest.mark.parametrize("form", [lambda q: q.tolist(), lambda q: q.numpy(), lambda q: q[0], lambda q: q[None]])
+def test_a_q_of_another_form_is_named(form):
+    class Odd(Refilling):
+        def propose(self, k):
+            draft = self.session.propose(k)
+            return sl.Draft(draft.tokens, None if draft.q is None else form(draft.q))
+
+    target, model = random_tables()
+    with pytest.raises(ValueError, match="q must be a tensor .k, vocab. or None"):
+        sl.speculative(target, Odd(model), PROMPT, 9, generator=5)
+
+
+def test_rows_of_q_that_only_sum_to_k_together_are_named():
+    target, model = random_tables()
+    uneven = Refilling(model, lambda q, tokens: q * torch.tensor([1.3, 0.7], dtype=q.dtype)[: len(q), None])
+    with pytest.raises(ValueError, match=r"the drafter's q\[0\] sums to 1.3 in round 1"):
+        sl.speculative(target, uneven, PROMPT, 9, gamma=2, generator=5)
 
 
 @pytest.mark.parametrize("wrong", [0, False, {}, "greedy", 0.5])

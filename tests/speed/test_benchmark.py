@@ -918,3 +918,22 @@ def test_record_writes_one_file(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark, "record", lambda pair, runs, say: Recording("m", "p", date=str(runs)))
     assert cli.main(["record", "--out", str(tmp_path / "r.json")]) == 0
     assert recordings(tmp_path)[0].date == "10"
+
+
+def test_a_recording_that_notebook_09_cannot_show_whole_says_so():
+    """A recording of one evaluation, or of a check, ended the notebook in a traceback."""
+    (whole,) = benchmark.recordings()
+    assert whole.whole and not Recording("CPU", "tiny").whole
+    first = replace(whole.comparison.variants["target alone"], seconds=[1.0])
+    once = replace(whole.comparison, variants={**whole.comparison.variants, "target alone": first})
+    some = whole.sweeps["gamma"]
+    for part in (
+        {"comparison": once},
+        {"comparison": None},
+        {"c": []},
+        {"v": {}},
+        {"breakdown": {}},
+        {"first_token": {"target alone": [1.0]}},
+        {"sweeps": {"gamma": [replace(some[0], value=0), *some[1:]]}},
+    ):
+        assert not replace(whole, **part).whole, part.keys()

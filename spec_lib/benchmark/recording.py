@@ -145,16 +145,20 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
     )
 
 
-def recordings(folder: str | Path | None = None) -> list[Recording]:
+def recordings(folder: str | Path | None = None, whole: bool = False) -> list[Recording]:
     """The recordings of a folder (None: the notebooks'), in the order of their file names, which they hold as `file`.
 
-    A file that is no recording is left out, and one line names it and says what is wrong.
+    A file that is no recording is left out, and one line names it and says what is wrong.  whole: so is a recording
+    that lacks what notebook 09 shows (`Recording.whole`).
     """
     found = []
     for file in sorted(Path(folder or FOLDER).glob("*.json")):
         try:
-            found.append(Recording.from_json(file.read_text(encoding="utf-8")))
-            found[-1].file = file.name
+            read = Recording.from_json(file.read_text(encoding="utf-8"))
+            if whole and not read.whole:
+                raise ValueError("it is no whole record of two evaluations or more, which this notebook needs")
+            read.file = file.name
+            found.append(read)
         except UnicodeDecodeError:
             print(f"{file.name} is left out: it is not a text in UTF-8.")
         except ValueError as error:

@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import sqrt
 from statistics import mean, median, stdev
 
 from ..theory import predict, round_cost
@@ -22,7 +21,6 @@ class Row:
     seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over this one's, which
     is also the ratio of their tokens per second.  improvement: of the speed-up, in percent.  peak: bytes.
     error, margin: the speed-up's standard error, and half its 95 % interval (`errors.ratio`); None for a single text.
-    speedup_sd: the error times the square root of the evaluations.
     texts: how many different ones stand behind these figures, None where it was not recorded.
     tokens, passes: emitted tokens and target passes in all, cut rounds too.
 
@@ -45,7 +43,6 @@ class Row:
     predicted: float | None = None
     peak: int | None = None
     note: str | None = None
-    speedup_sd: float | None = None
     predicted_from_pass: float | None = None
     error: float | None = None
     margin: float | None = None
@@ -115,7 +112,7 @@ def _row(measurement: Measurement, name: str, variant: Variant, parts, why_not: 
     if base:
         found = ratio([base[i] for i in shown], mine, text or None)
         row.speedup, row.error, row.margin = found.value, found.error, found.margin
-        row.speedup_sd, row.improvement = (found.error or 0.0) * sqrt(len(mine)), 100 * (found.value - 1)
+        row.improvement = 100 * (found.value - 1)
     _fit(row, measurement, variant, fit, shown, parts is not None)
     if base and draft and measurement.v and row.alpha is not None and row.tokens_per_pass:
         c = mean(draft[i] for i in fit) / mean(base[i] for i in fit)

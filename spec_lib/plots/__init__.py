@@ -24,7 +24,7 @@ from .lenience import plot_gain
 from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import acceptance_positions, plot_acceptance, plot_ending, plot_rounds, plot_tapes, round_rows, tape_rows
 from .rounds_cost import plot_round_cost, round_parts
-from .speed import breakdown_rows, plot_reported, plot_sweep, plot_time_breakdown, plot_variants, sweep_points
+from .speed import plot_reported, plot_sweep, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
 from .sweeps import plot_sweeps, sweep_positions
 from .testing import plot_power, plot_power_curves, plot_scores, plot_statistics, statistic_bins
@@ -43,7 +43,6 @@ __all__ = [
     "animation_words",
     "ansi_text",
     "attainable",
-    "breakdown_rows",
     "gain_grid",
     "html_text",
     "marginal_gains",
@@ -76,7 +75,6 @@ __all__ = [
     "plot_sweep",
     "plot_sweeps",
     "plot_tapes",
-    "plot_time_breakdown",
     "plot_variants",
     "prompt_of",
     "round_parts",

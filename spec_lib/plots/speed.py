@@ -114,41 +114,6 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
         axis.set_xlim(-0.5, max(0, len(values) - 1) + 0.5)
 
 
-def breakdown_rows(breakdowns: dict, new: int) -> dict[int, dict[str, float]]:
-    """{gamma: {"target", "draft", "rest", "prompt": milliseconds}} for each of `new` tokens.
-
-    breakdowns: gamma -> {"target", "draft", "rest", "prompt": seconds of the whole text}, as `benchmark.time_breakdown`
-    gives them.
-    """
-    parts = ("target", "draft", "rest", "prompt")
-    return {
-        int(gamma): {part: 1000 * breakdown[part] / new for part in parts} for gamma, breakdown in breakdowns.items()
-    }
-
-
-def plot_time_breakdown(breakdowns: dict, new: int, title: str) -> None:
-    """Where the time of a token goes, at each gamma: the target's passes, the draft's, the rest, the prompt.
-
-    breakdowns, new: as in `breakdown_rows`.
-    """
-    rows = breakdown_rows(breakdowns, new)
-    looks = {"target": (PALETTE["target"], ""), "draft": (PALETTE["draft"], "xx")}
-    looks |= {"rest": ("#777777", "//"), "prompt": ("#CCCCCC", "")}
-    with figure(8, 0.5 * len(rows) + 1.3, title=title) as axis:
-        ends = [0.0] * len(rows)
-        for part, (colour, hatch) in looks.items():
-            values = [row[part] for row in rows.values()]
-            look = {"color": colour, "hatch": hatch, "edgecolor": "white"}
-            axis.barh(range(len(rows)), values, 0.7, left=ends, label=part, **look)
-            ends = [end + value for end, value in zip(ends, values, strict=True)]
-        for y, end in enumerate(ends):
-            axis.annotate(f" {end:.1f} ms, {ends[0] / end:.2f} x" if y else f" {end:.1f} ms", (end, y), va="center")
-        axis.set_yticks(range(len(rows)), [f"gamma {gamma}" if gamma else "plain" for gamma in rows])
-        axis.invert_yaxis()
-        axis.set(xlabel="milliseconds per token of the text", xlim=(0, 1.25 * max(ends)))
-        axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.28)}, ncols=4)
-
-
 def plot_reported(rows: Sequence[Reported], title: str) -> None:
     """Reported speed-ups, a line each: predicted and measured, beside the tokens per target pass that the idealised
     formula expects (bar) and the most that any pattern of acceptance can give, 1 / (1 - alpha) (tick)."""

@@ -212,6 +212,7 @@ def rounds_of(accepted: int, gamma: int, rows: int = 4) -> list[sl.Round]:
 
 @pytest.mark.parametrize("share", [0, 1])
 def test_08_where_all_rounds_are_alike(timing, share):
+    timing |= {"benchmark": benchmark}
     gamma = timing["GAMMA"]
     timing["texts"] = [rounds_of(share * gamma, gamma) for _ in range(24)]
     said = run("08", "def difference(", timing)

@@ -417,16 +417,6 @@ BILLS = {
 }
 
 
-def test_the_time_breakdown_is_drawn_in_milliseconds_a_token(shown):
-    plots.plot_time_breakdown(BILLS, 10, "time breakdown")
-    axis = shown[0].axes[0]
-    widths = [round(b.get_width()) for b in axis.patches]
-    assert widths == [800, 200, 0, 100, 100, 50, 100, 150]  # target, draft, rest, prompt: plain, then gamma 4
-    assert [t.get_text() for t in axis.texts] == [" 1000.0 ms", " 500.0 ms, 2.00 x"]
-    assert [t.get_text() for t in axis.get_yticklabels()] == ["plain", "gamma 4"]
-    assert len({(b.get_hatch(), b.get_facecolor()) for b in axis.patches}) == 4
-
-
 def test_a_round_as_estimated_and_as_measured(shown):
     breakdown = {int(gamma): parts for gamma, parts in BILLS.items()}  # a plain step: (8 + 1) / 9 = 1 s
     v, c = {1: [2.0, 2.0, 9.0], 5: [2.4]}, [0.1, 0.2, 0.3]

@@ -105,7 +105,6 @@ def a_sweep(word):
     return [benchmark.Measurement("x", setting, 2, {1: [1.0], 5: [1.2]}, variants, word)]
 
 
-BILL = {0: {"prompt": 1.0, "target": 8.0, "draft": 0.0, "rest": 1.0}}
 BREAKDOWN = {g: {"target": 8.0, "draft": g, "rest": 1.0, "rounds": 9} for g in (0, 4)}
 FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_distributions": lambda w: plots.plot_distributions({w: [0.5, 0.5]}, [w, "a"], w),
@@ -130,7 +129,6 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_sweeps": lambda w: plots.plot_sweeps({"prompt": {w: a_sweep(w), "b": a_sweep(w)}}, w),
     "plot_round_cost": lambda w: plots.plot_round_cost({1: [1.0], 5: [1.2]}, [0.1], BREAKDOWN, w),
-    "plot_time_breakdown": lambda w: plots.plot_time_breakdown(BILL, 10, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),
     "plot_acceptance": lambda w: plots.plot_acceptance(some_rounds([0, 1, 2]), w),
     "plot_tapes": lambda w: plots.plot_tapes(caches(), w),

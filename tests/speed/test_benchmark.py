@@ -400,7 +400,7 @@ def test_rows_derive_every_figure():
     assert draft.speedup == 8 and draft.tokens_per_pass is None and draft.predicted is None
     assert fast.tokens_per_second == 15 and fast.speedup == 2 and fast.improvement == 100
     assert fast.speedup == fast.tokens_per_second / plain.tokens_per_second
-    assert fast.speedup_sd == pytest.approx(2**0.5 / 2)  # of residuals of -.5 and .5
+    assert fast.error * 2**0.5 == pytest.approx(2**0.5 / 2)  # of residuals of -.5 and .5
     assert fast.alpha == pytest.approx(2 / 3) and fast.tokens_per_pass == 2.5
     assert fast.predicted == pytest.approx(sl.walltime_improvement(2 / 3, 4, 0.125, lambda n: 1.2))
     assert fast.predicted_from_pass == pytest.approx(2.5 / (4 * 0.125 + 1.2))
@@ -920,7 +920,7 @@ def test_record_writes_one_file(quick, tmp_path, monkeypatch):
     assert recordings(tmp_path)[0].date == "10"
 
 
-def test_a_recording_that_notebook_09_cannot_show_whole_says_so():
+def test_a_recording_that_notebook_09_cannot_show_is_left_out_in_a_line(tmp_path, capsys):
     """A recording of one evaluation, or of a check, ended the notebook in a traceback."""
     (whole,) = benchmark.recordings()
     assert whole.whole and not Recording("CPU", "tiny").whole
@@ -937,3 +937,8 @@ def test_a_recording_that_notebook_09_cannot_show_whole_says_so():
         {"sweeps": {"gamma": [replace(some[0], value=0), *some[1:]]}},
     ):
         assert not replace(whole, **part).whole, part.keys()
+    (tmp_path / "a.json").write_text(replace(whole, c=[]).to_json(), "utf-8")
+    (tmp_path / "b.json").write_text(whole.to_json(), "utf-8")
+    assert [r.file for r in benchmark.recordings(tmp_path, whole=True)] == ["b.json"]
+    assert capsys.readouterr().out.startswith("a.json is left out: it is no whole record of two evaluations or more")
+    assert [r.file for r in benchmark.recordings(tmp_path)] == ["a.json", "b.json"] and not capsys.readouterr().out

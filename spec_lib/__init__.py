@@ -5,6 +5,7 @@ from .cache import CachedModel, TableModel
 from .classroom import setup_line
 from .decoding import autoregressive, speculative, speculative_rounds
 from .drafting import ModelDrafter
+from .gpt2 import GPT2
 from .modes import evaluating
 from .pairs import Pair, check_vocabulary, load_pair
 from .protocols import Draft
@@ -16,6 +17,7 @@ from .verification import residual, verify_deepmind, verify_google
 __all__ = [
     "CachedModel",
     "Draft",
+    "GPT2",
     "Generation",
     "ModelDrafter",
     "Pair",

@@ -129,6 +129,41 @@ def _reads_ahead(model: torch.nn.Module) -> bool:
     return float((a - b).abs().max()) > 16 * torch.finfo(a.dtype).eps * float(a.abs().max())
 
 
+# --- is it GPT-2, and nothing but that? -------------------------------------------------------------------------------
+
+
+def plain_gpt2(model: torch.nn.Module) -> torch.nn.Module:
+    """The body (embeddings, layers, last norm) of a GPT-2 that computes what `gpt2.GPT2` computes from its weights.
+
+    ValueError in one sentence for what is not a GPT2LMHeadModel, and for one whose parts were replaced or wrapped
+    (adapters, quantization, offloading, hooks), has cross-attention, or lacks its weights.
+    """
+    from transformers import GPT2LMHeadModel
+    from transformers.pytorch_utils import Conv1D
+
+    kind = getattr(model, "on_many_threads", type(model))
+    if not isinstance(model, GPT2LMHeadModel) or kind.forward is not GPT2LMHeadModel.forward:
+        raise ValueError(f"{kind.__name__} is not of GPT-2's architecture (GPT2LMHeadModel): go on with transformers.")
+    device_of(model)  # refuses one without weights
+    body, config = model.transformer, model.config
+    if config.add_cross_attention:
+        raise ValueError("this GPT-2 has cross-attention and reads an encoder's states too: go on with transformers.")
+    linear, embedding, norm = torch.nn.Linear, torch.nn.Embedding, torch.nn.LayerNorm
+    parts = [("lm_head", model.lm_head, linear), ("wte", body.wte, embedding), ("wpe", body.wpe, embedding)]
+    parts.append(("ln_f", body.ln_f, norm))
+    for layer in body.h:
+        parts += [("ln_1", layer.ln_1, norm), ("ln_2", layer.ln_2, norm)]
+        for half in (layer.attn, layer.mlp):
+            parts += [(name, part, Conv1D) for name, part in half.named_children() if name.startswith("c_")]
+    for name, part, kind in parts:
+        if type(part) is not kind or hasattr(part, "_hf_hook") or hasattr(part, "parametrizations"):
+            raise ValueError(
+                f"{name} of this GPT-2 is a {type(part).__name__} with more to it than its weights (an adapter, "
+                "quantization, offloading): merge or remove it, or go on with transformers."
+            )
+    return body
+
+
 # --- positions that change their meaning ------------------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ class CachedModel:
         for the token after ids[i]; with `keep`, the last `keep` rows.  The model is in evaluation mode and records no
         gradients.  Raises ValueError for another shape, and for more tokens than the model has positions.
         """
-        _check_fed(self, ids)
+        check_fed(self, ids)
         extra = {self.facts.cache_argument: self.cache}
         if self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
@@ -72,8 +72,7 @@ class CachedModel:
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot roll back to {length} tokens: the cache holds {self.length}")
+        check_rollback(self, length)
         if length < self.length:  # crop(0) means different things in different releases: never ask for it
             self.cache.crop(length - self.length)  # a negative count removes that many, in every release
             self.length = length
@@ -123,19 +122,18 @@ class TableModel:
 
     def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
         """Log-probabilities (n, vocab) after each of ids (n,).  Raises ValueError as `CachedModel.feed`."""
-        _check_fed(self, ids)
+        check_fed(self, ids)
         self.length += len(ids)
         self.fed += len(ids)
         return self.table[ids[-keep:] if keep else ids].log()
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot roll back to {length} tokens: the table holds {self.length}")
+        check_rollback(self, length)
         self.length = length
 
 
-def _check_fed(model: CachedModel | TableModel, ids: torch.Tensor) -> None:
+def check_fed(model: protocols.Model, ids: torch.Tensor) -> None:
     """Refuse what would be counted wrong: ids (1, n) would be taken for one token, and spoil every later position."""
     if ids.ndim != 1 or not len(ids):
         raise ValueError(f"feed takes the ids of at least one token, of shape (n,), got {tuple(ids.shape)}: ids[0]?")
@@ -143,6 +141,12 @@ def _check_fed(model: CachedModel | TableModel, ids: torch.Tensor) -> None:
         raise ValueError(
             f"the model has {model.max_length} positions and {model.length} are filled: {len(ids)} more do not fit"
         )
+
+
+def check_rollback(model: protocols.Model, length: int) -> None:
+    """Refuse a length that the text never had."""
+    if not 0 <= length <= model.length:
+        raise ValueError(f"cannot roll back to {length} tokens: the cache holds {model.length}")
 
 
 def as_model(model: torch.nn.Module | protocols.Model, role: str = "target") -> protocols.Model:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import platform
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -62,14 +63,8 @@ def _on_one_thread(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
         @functools.wraps(kind.forward)
         def forward(self, *args, **kwargs):
-            threads = torch.get_num_threads()
-            if threads == 1 or self.device.type != "cpu":
+            with single_thread() if self.device.type == "cpu" else contextlib.nullcontext():
                 return super().forward(*args, **kwargs)
-            torch.set_num_threads(1)
-            try:
-                return super().forward(*args, **kwargs)
-            finally:
-                torch.set_num_threads(threads)
 
         def __reduce_ex__(self, protocol):  # no module holds this class by name: pickle the one it is made of
             _, _, *state = super().__reduce_ex__(protocol)
@@ -77,6 +72,19 @@ def _on_one_thread(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
     OneThread.__name__, OneThread.__qualname__ = kind.__name__, kind.__qualname__
     return OneThread
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """One thread of the CPU inside, and the number that was set before again afterwards, whatever happens."""
+    threads = torch.get_num_threads()
+    if threads > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
 
 
 def _empty(kind: type[torch.nn.Module]) -> torch.nn.Module:

@@ -1,0 +1,143 @@
+"""GPT-2's forward pass in our own words: the same weights and logits as transformers', at a fraction of the overhead.
+
+For small models most of the time of a pass is not arithmetic but what happens between the operations: modules, hooks,
+masks, a cache that is copied whenever it grows.  Here is only what has to be computed.  Derived in notebook 13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
+
+from . import architectures
+from .cache import check_fed, check_rollback
+from .devices import single_thread
+
+STEP = 256  # positions by which the cache grows
+
+
+class Block(NamedTuple):
+    """The weights of one layer, as transformers keeps them: matrices are (in, out)."""
+
+    norm_1: tuple[torch.Tensor, torch.Tensor]  # weight and bias of the layer norm before the attention, (width,)
+    qkv: tuple[torch.Tensor, torch.Tensor]  # bias (3 * width,), weights (width, 3 * width): queries, keys, values
+    out: tuple[torch.Tensor, torch.Tensor]  # bias (width,), weights (width, width)
+    norm_2: tuple[torch.Tensor, torch.Tensor]
+    up: tuple[torch.Tensor, torch.Tensor]  # bias (inner,), weights (width, inner)
+    down: tuple[torch.Tensor, torch.Tensor]  # bias (width,), weights (inner, width)
+    activation: Callable[[torch.Tensor], torch.Tensor]
+    scale: float  # of the attention's scores
+    eps: float  # of the layer norms
+
+
+class GPT2:
+    """A transformers GPT-2 as a `Model`: its weights, shared, and a KV cache for one text.
+
+    model: GPT2LMHeadModel of any size, dtype and device (DistilGPT-2 too).
+    Attributes as in `CachedModel`; `model` is what it wraps.  Its weights are looked up when it is made.
+    Raises ValueError for another architecture, and for a GPT-2 that computes something else than GPT-2 does.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        body = architectures.plain_gpt2(model)
+        self.model, self.device = model, architectures.device_of(model)
+        self.embedding, self.positions = body.wte.weight, body.wpe.weight  # (vocab, width), (max_length, width)
+        self.blocks = [_block(layer, model.config) for layer in body.h]
+        self.final, self.eps = (body.ln_f.weight, body.ln_f.bias), body.ln_f.eps
+        self.head = (model.lm_head.weight, model.lm_head.bias)  # (vocab, width), and (vocab,) or None
+        self.vocab, self.max_length = len(model.lm_head.weight), len(self.positions)
+        self.padding, self.heads = architectures.padding_of(model.config), model.config.n_head
+        alone = hasattr(model, "on_many_threads") and self.device.type == "cpu"  # as `devices.one_thread` makes it
+        self.threads = single_thread if alone else contextlib.nullcontext
+        self.length = self.fed = 0
+        self.cache = self._room_for(0)
+
+    def fresh(self) -> GPT2:
+        """The same weights with an empty cache."""
+        return GPT2(self.model)
+
+    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+        """Read ids (n,) int64 after those read before: logits (n, vocab) in the model's dtype, or the last `keep` rows.
+
+        No gradients, no dropout.  Raises ValueError as `CachedModel.feed`.
+        """
+        check_fed(self, ids)
+        start, end = self.length, self.length + len(ids)
+        if end > self.cache.shape[3]:
+            self.cache = self._room_for(end)
+        # One call makes the views of all layers: where new keys and values go, and all that can be attended to.
+        room = self.cache[:, :, :, start:end].unbind()
+        mask = None
+        if len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
+            mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
+        with torch.no_grad(), self.threads():
+            x = self.embedding.index_select(0, ids) + self.positions[start:end]
+            x = self.through(x, room, torch.Tensor.copy_, end, mask)
+            logits = self.score(x if keep is None else x[-keep:])
+        self.length = end
+        self.fed += len(ids)
+        return logits
+
+    def rollback(self, length: int) -> None:
+        """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
+        check_rollback(self, length)
+        self.length = length  # what the cache holds beyond is overwritten
+
+    def through(self, x: torch.Tensor, room, store, end: int, mask: torch.Tensor | None) -> torch.Tensor:
+        """All layers.  x: (n, width), token and position embeddings.  Returns (n, width).
+
+        room: for each layer, what `store(room, new)` writes the new keys and values into, new: (2, heads, n, size).
+        The tokens attend to the first `end` positions of the cache, under the mask (n, end).
+        """
+        n, width = x.shape
+        keys, values = (self.cache[:, i, None, :, :end].unbind() for i in (0, 1))  # of each layer (1, heads, end, size)
+        for block, new, k, v in zip(self.blocks, room, keys, values, strict=True):
+            h = layer_norm(x, (width,), *block.norm_1, block.eps)
+            qkv = _affine(h, block.qkv).view(n, 3, self.heads, -1).permute(1, 2, 0, 3)
+            q, kv = qkv.split((1, 2))  # (1, heads, n, size), (2, heads, n, size)
+            store(new, kv)
+            h = scaled_dot_product_attention(q, k, v, mask, scale=block.scale)  # (1, heads, n, size)
+            x = x + _affine(h.transpose(1, 2).reshape(n, width), block.out)
+            h = layer_norm(x, (width,), *block.norm_2, block.eps)
+            x = x + _affine(block.activation(_affine(h, block.up)), block.down)
+        return x
+
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (n, vocab) of what leaves the last layer, (n, width)."""
+        return linear(layer_norm(x, x.shape[1:], *self.final, self.eps), *self.head)
+
+    def _room_for(self, end: int) -> torch.Tensor:
+        """A cache of at least `end` positions that holds what the present one does:
+        (layers, 2, heads, positions, size), [:, 0] keys, [:, 1] values."""
+        capacity = min(self.max_length, -(-max(end, 1) // STEP) * STEP)
+        shape = (len(self.blocks), 2, self.heads, capacity, self.embedding.shape[1] // self.heads)
+        cache = self.embedding.new_empty(shape)
+        if self.length:
+            cache[:, :, :, : self.length] = self.cache[:, :, :, : self.length]
+        return cache
+
+
+def _affine(x: torch.Tensor, weights: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """x W + b."""
+    bias, matrix = weights
+    return torch.addmm(bias, x, matrix)
+
+
+def _block(layer: torch.nn.Module, config) -> Block:
+    attention, mlp = layer.attn, layer.mlp
+    fused = config.activation_function in ("gelu_new", "gelu_pytorch_tanh")  # one formula; here in one operation
+    return Block(
+        (layer.ln_1.weight, layer.ln_1.bias),
+        (attention.c_attn.bias, attention.c_attn.weight),
+        (attention.c_proj.bias, attention.c_proj.weight),
+        (layer.ln_2.weight, layer.ln_2.bias),
+        (mlp.c_fc.bias, mlp.c_fc.weight),
+        (mlp.c_proj.bias, mlp.c_proj.weight),
+        (lambda x: gelu(x, approximate="tanh")) if fused else mlp.act,
+        attention.scaling,
+        layer.ln_1.eps,
+    )

@@ -42,7 +42,7 @@ class GPT2:
     Raises ValueError for another architecture, and for a GPT-2 that computes something else than GPT-2 does.
     """
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, graphs: bool = False):
         body = architectures.plain_gpt2(model)
         self.model, self.device = model, architectures.device_of(model)
         self.embedding, self.positions = body.wte.weight, body.wpe.weight  # (vocab, width), (max_length, width)

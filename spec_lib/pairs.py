@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from . import hub
 from .architectures import check_causal, device_of
 from .devices import find_device, one_thread
+from .gpt2 import GPT2
 from .numbers import as_int
 
 TINY = Path(__file__).parent / "tiny"
@@ -42,7 +43,8 @@ GPT2_PROMPTS = {
 class Pair:
     """Two models in memory and their tokenizer.
 
-    target, draft: transformers causal language models; `pair.target(ids)` is an ordinary call.
+    target, draft: transformers causal language models; `pair.target(ids)` is an ordinary call.  Of `fast()` they are
+    models of our own protocol around these, which are their `.model`.
     Raises ValueError where two tokenizers are given and an id means different things to them, where a model has fewer
     rows than the tokenizer has tokens, or where it is not causal.  With one tokenizer given the two are not compared.
     """
@@ -58,18 +60,33 @@ class Pair:
         if self.draft_tokenizer is not None:
             check_vocabulary(self.tokenizer, self.draft_tokenizer)
         for role in ("target", "draft"):
-            rows = getattr(self, role).config.get_text_config().vocab_size
+            model = inside(getattr(self, role))
+            rows = model.config.get_text_config().vocab_size
             if rows < len(self.tokenizer):
                 raise ValueError(
                     f"the {role} knows {rows} tokens and the tokenizer has {len(self.tokenizer)}: they do not belong "
                     "together; load the tokenizer that the model was trained with."
                 )
-            check_causal(getattr(self, role), f"the {role}")
+            check_causal(model, f"the {role}")
 
     @property
     def device(self) -> torch.device:
         """Where the target reads."""
-        return device_of(self.target)
+        return device_of(inside(self.target))
+
+    def fast(self, graphs: bool = False) -> Pair:
+        """The same pair on our own forward pass, both models as `GPT2`.  Notebook 13.
+
+        graphs: on a GPU, passes of fixed shapes in CUDA graphs.
+        Raises ValueError where a model is not of GPT-2's architecture, and for graphs off CUDA.
+        """
+        made = {}
+        for role in ("target", "draft"):
+            try:
+                made[role] = GPT2(inside(getattr(self, role)), graphs=graphs)
+            except ValueError as error:
+                raise ValueError(f"the {role}: {error}") from None
+        return replace(self, **made)
 
     def encode(self, text: str) -> torch.Tensor:
         """Token ids (1, length) int64 on the target's device.  An empty text becomes the tokenizer's start token;
@@ -103,6 +120,11 @@ class Pair:
             )
         ids = [as_int(i) for i in ids]
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def inside(model) -> torch.nn.Module:
+    """The transformers model inside a model of our protocol; any other as it is."""
+    return model if isinstance(model, torch.nn.Module) else model.model
 
 
 def check_vocabulary(a, b) -> None:

@@ -206,9 +206,10 @@ class Writer:
     def _fetch(self, n, token, p, q, distribution) -> tuple[list[int], Round]:
         """One transfer brings all that the host needs: the new tokens, and the round.  It waits here, and (with rule
         "google", a model as drafter and no trace) nowhere else."""
-        sums, chances = torch.stack([p.sum(), distribution.sum()]), q.gather(1, self.x[:, None]).squeeze(1)
+        sums, chances = torch.stack([p.sum(), distribution.sum()]), q.gather(1, self.x.unsqueeze(1)).squeeze(1)
         n = n.view(1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
-        k, values = len(self.x), torch.cat([n, token, self.given, sums, q.sum(1), chances]).tolist()
+        tokens = torch.cat([n, token, self.given]).to(sums.dtype)  # in one type: `cat` would copy each by itself
+        k, values = len(self.x), torch.cat([tokens, sums, q.sum(1), chances]).tolist()
         n, token, *drafted = (int(x) if x % 1 == 0 else x for x in values[: k + 2])  # whole ones exact to 2**24
         kept = torch.tensor(drafted, dtype=torch.int64, device="cpu")
         arguments.a_verdict(n, token, drafted, values[k + 2 :], self.target.vocab, self.number, self.size)

@@ -75,7 +75,7 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """One token from the distribution p by inverting its cumulative sum: the first x with u < p_0 + ... + p_x.
 
-    p: (vocab,) floating; u: 0-d uniform in [0, 1).  Returns (1,) int64 on p's device.
+    p: (vocab,) floating; u: a uniform in [0, 1), 0-d or (1,).  Returns (1,) int64 on p's device.
 
     A token of probability 0 is never drawn, nor does u ever lie past the last token: u is at most 1 - 2^-24, and
     u * total rounds below total.  A distribution with NaNs gives some token; the loops report those by name.
@@ -110,20 +110,21 @@ class Randomness:
                 f"{generator!r}"
             )
         self.generator, self.device = generator, torch.device(device)
-        self.block, self.used = torch.empty(0), 0
+        self.block, self.used, self.left = torch.empty(0), 0, 0  # drawn at once; handed out; still there
 
     def uniforms(self, k: int, position: int | torch.Tensor) -> torch.Tensor:
         """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored here."""
-        if self.used + k > len(self.block):
+        if k > self.left:
             where = self.generator.device if self.generator is not None else "cpu"
             fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
-            self.block, self.used = fresh.to(self.device, non_blocking=True), 0
+            self.block, self.used, self.left = fresh.to(self.device, non_blocking=True), 0, max(k, 256)
+        self.left -= k
         self.used += k
         return self.block[self.used - k : self.used]
 
     def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
         """One token from the distribution p (vocab,), for this position of the text: (1,) int64."""
-        return draw(p, self.uniforms(1, position)[0])
+        return draw(p, self.uniforms(1, position))
 
 
 def as_randomness(generator, device: torch.device | str) -> Randomness:

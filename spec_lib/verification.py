@@ -52,12 +52,12 @@ def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifo
     k = _check(p, q, drafted, uniforms)
     if k == 0:
         return torch.zeros((), dtype=torch.int64, device=p.device), p[0]
-    x = drafted[:, None]
-    accepted = uniforms < (p[:k].gather(1, x) / q.gather(1, x)).squeeze(1)  # (k,)
-    n = accepted.long().cumprod(0).sum()  # accepted before the first rejection
-    p_n = p.index_select(0, n.view(1)).squeeze(0)  # p[n], without a host synchronisation
-    q_n = q.index_select(0, n.view(1).clamp(max=k - 1)).squeeze(0)
-    return n, torch.where(n < k, residual(p_n, q_n), p_n)  # rejected: the residual; else for the bonus token
+    x = drafted.unsqueeze(1)  # (k, 1): of p, too, the first k rows
+    accepted = uniforms < (p.gather(1, x) / q.gather(1, x)).squeeze(1)  # (k,)
+    n = accepted.cumprod(0).sum()  # accepted before the first rejection
+    row = n.view(1)
+    p_n, q_n = p.index_select(0, row), q.index_select(0, row.clamp(max=k - 1))  # p[n] would wait for the device
+    return n, torch.where(row < k, residual(p_n, q_n), p_n).squeeze(0)  # rejected: the residual; else the bonus token's
 
 
 RULES = {"google": verify_google, "deepmind": verify_deepmind}

@@ -550,7 +550,7 @@ SEAMS = (
 # Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
 # architectures.py and sampling.py as they stand: here, and nowhere else, are snippets of them.
 DRAW = "token = self.randomness.draw(distribution, self.size + n)"
-FETCH = "k, values = len(self.x), torch.cat([n, token, self.given, sums, q.sum(1), chances]).tolist()"
+FETCH = "tokens = torch.cat([n, token, self.given]).to(sums.dtype)"
 BLOCK = "generator=self.generator, device=where"
 SAME_BLOCK = (
     "generator=torch.Generator().manual_seed(self.generator.initial_seed()) if self.generator else None, device=where"
@@ -627,8 +627,8 @@ TEXTS = (
     Text(
         "rollback to a length never reached",
         C,
-        'length <= self.length:\n            raise ValueError(f"cannot roll back to {length} tokens: the cache',
-        'length:\n            raise ValueError(f"cannot roll back to {length} tokens: the cache',
+        "if not 0 <= length <= model.length:",
+        "if not 0 <= length:",
     ),
     Text(
         "work not counted",
@@ -716,7 +716,7 @@ TEXTS = (
         "one transfer more a round",
         D,
         FETCH,
-        "k, values = len(self.x), [int(n), *torch.cat([token, self.given, sums, q.sum(1), chances]).tolist()]",
+        "tokens = torch.cat([n.clone().fill_(int(n)), token, self.given]).to(sums.dtype)",
     ),
     Text(
         "the token drawn with a uniform that verified",

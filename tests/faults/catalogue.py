@@ -370,7 +370,7 @@ def with_zero(eos):
     return [0] if eos is None else [0, *eos] if isinstance(eos, list) else [0, eos]
 
 
-V, S, C, D, G, R = "verification", "sampling", "cache", "decoding", "drafting", "records"
+V, S, C, D, G, R, OWN = "verification", "sampling", "cache", "decoding", "drafting", "records", "gpt2"
 EXACT = ("rule_distribution", "rule_references", "loop_distribution")
 RULE = ("rule_distribution", "rule_references")
 ROLLBACK = (cache.CachedModel, "rollback")
@@ -548,7 +548,7 @@ SEAMS = (
 )
 
 # Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
-# architectures.py and sampling.py as they stand: here, and nowhere else, are snippets of them.
+# architectures.py, sampling.py and gpt2.py as they stand: here, and nowhere else, are snippets of them.
 DRAW = "token = self.randomness.draw(distribution, self.size + n)"
 FETCH = "tokens = torch.cat([n, token, self.given]).to(sums.dtype)"
 BLOCK = "generator=self.generator, device=where"
@@ -850,5 +850,25 @@ TEXTS = (
         "        if counts",
         ("trace",),
     ),
-)
+    # --- our own forward pass of GPT-2
+    Text("a token sees the one after it", OWN, "triu_(start + 1)", "triu_(start + 2)"),
+    Text("a token does not see itself", OWN, "triu_(start + 1)", "triu_(start)"),
+    Text("the mask forgets what the cache holds", OWN, "triu_(start + 1)", "triu_(1)"),
+    Text("positions from 0 in each block", OWN, "self.positions[start:end]", "self.positions[: end - start]"),
+    Text("keys and values swapped", OWN, "for i in (0, 1))", "for i in (1, 0))"),
+    Text("a cache that grows loses what it holds", OWN, "if self.length:\n", "if self.length < 0:\n"),
+    Text("a cache that grows loses its last token", OWN, "] = self.cache[:, :, :, : self.length]",
+         "][:, :, :, :-1] = self.cache[:, :, :, : self.length - 1]"),
+    Text("attention not scaled by layer", OWN, "attention.scaling", "attention.head_dim**-0.5"),
+    Text("the second norm is the first", OWN, "*block.norm_2", "*block.norm_1"),
+    Text("the residual stream is cut at the attention", OWN, "x = x + _affine(h.transpose", "x = _affine(h.transpose"),
+    Text("the head's biases are dropped", OWN, "self.head = (model.lm_head.weight, model.lm_head.bias)",
+         "self.head = (model.lm_head.weight, None)"),
+    Text("the head is the embedding", OWN, "self.head = (model.lm_head.weight, ", "self.head = (self.embedding, "),
+    Text("the first rows are kept", OWN, "x[-keep:]", "x[:keep]"),
+    Text("every activation is GELU", OWN, "if fused else mlp.act", "if fused or mlp.act else None"),
+    Text("the last norm has another epsilon", OWN, "*self.final, self.eps", "*self.final, 1e-5"),
+    Text("a pass of which few rows are kept is counted twice", OWN, "        check_fed(self, ids)\n",
+         "        check_fed(self, ids)\n        self.length += keep or 0\n"),
+)  # fmt: skip
 FAULTS = (*SEAMS, *TEXTS)

@@ -10,7 +10,7 @@ from . import protocols
 from .cache import as_model
 from .numbers import described
 from .protocols import Draft
-from .sampling import Sampling
+from .sampling import Randomness, Sampling
 
 
 class ModelDrafter:
@@ -85,12 +85,22 @@ class ModelSession:
                 f"the draft model holds {self.model.length} tokens and the text has {len(self.text)}: another text was "
                 "read with it between two rounds; give it a fresh(), so that each text has a cache of its own."
             )
+        if room and (block := self._in_one_block(unread, int(room))):
+            self.drafted, q = block
+            return Draft(self.drafted, q, cut=room < k)
         for i in range(int(room)):
             distributions.append(self._distribution(self._feed(unread)))
             unread = self.randomness.draw(distributions[-1], len(self.text) + i)
             tokens.append(unread)
         self.drafted = torch.cat(tokens)
         return Draft(self.drafted, torch.stack(distributions) if distributions else None, cut=room < k)
+
+    def _in_one_block(self, unread: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """All of it from the model at once, where it can and nothing here is other than usual: the same tokens."""
+        usual = type(self.randomness) is Randomness and self.vocab == self.model.vocab
+        if not usual or not hasattr(self.model, "draft_block"):
+            return None
+        return self.model.draft_block(unread, k, self.sampling, self.randomness)
 
     def accept(self, n: int, token: torch.Tensor, tokens: list[int]) -> None:
         """The first n drafted tokens are accepted and the target added `token` (1,): forget the others."""

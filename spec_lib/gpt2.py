@@ -14,8 +14,10 @@ import torch
 from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
 
 from . import architectures
+from . import graphs as fixed
 from .cache import check_fed, check_rollback
 from .devices import single_thread
+from .sampling import Randomness, Sampling
 
 STEP = 256  # positions by which the cache grows
 
@@ -38,13 +40,17 @@ class GPT2:
     """A transformers GPT-2 as a `Model`: its weights, shared, and a KV cache for one text.
 
     model: GPT2LMHeadModel of any size, dtype and device (DistilGPT-2 too).
+    graphs: True for passes of fixed shapes in CUDA graphs, "eager" for fixed shapes alone, on any device; the cache
+        then has room for the whole context.
     Attributes as in `CachedModel`; `model` is what it wraps.  Its weights are looked up when it is made.
-    Raises ValueError for another architecture, and for a GPT-2 that computes something else than GPT-2 does.
+    Raises ValueError for another architecture, for a GPT-2 that computes something else than GPT-2 does, and for CUDA
+    graphs off CUDA.
     """
 
-    def __init__(self, model: torch.nn.Module, graphs: bool = False):
+    def __init__(self, model: torch.nn.Module, graphs: bool | str = False):
         body = architectures.plain_gpt2(model)
         self.model, self.device = model, architectures.device_of(model)
+        fixed.check(graphs, self.device)
         self.embedding, self.positions = body.wte.weight, body.wpe.weight  # (vocab, width), (max_length, width)
         self.blocks = [_block(layer, model.config) for layer in body.h]
         self.final, self.eps = (body.ln_f.weight, body.ln_f.bias), body.ln_f.eps
@@ -55,10 +61,14 @@ class GPT2:
         self.threads = single_thread if alone else contextlib.nullcontext
         self.length = self.fed = 0
         self.cache = self._room_for(0)
+        self.graphs, self.state = graphs, None  # of fixed shapes: a cache with its graphs, once the text is read
+        self.states = fixed.States(capture=graphs is True) if graphs else None
 
     def fresh(self) -> GPT2:
         """The same weights with an empty cache."""
-        return GPT2(self.model)
+        made = GPT2(self.model)
+        made.graphs, made.states = self.graphs, self.states
+        return made
 
     def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
         """Read ids (n,) int64 after those read before: logits (n, vocab) in the model's dtype, or the last `keep` rows.
@@ -67,6 +77,17 @@ class GPT2:
         """
         check_fed(self, ids)
         start, end = self.length, self.length + len(ids)
+        if self.states and not self.state:
+            self.state = self.states.take(self)
+        if self.state and start and len(ids) <= fixed.LONGEST:  # the prompt goes by slices, on the same cache
+            logits = self.state.feed(ids, start, keep)
+        else:
+            logits = self._by_slices(ids, start, end, keep)
+        self.length = end
+        self.fed += len(ids)
+        return logits
+
+    def _by_slices(self, ids: torch.Tensor, start: int, end: int, keep: int | None) -> torch.Tensor:
         if end > self.cache.shape[3]:
             self.cache = self._room_for(end)
         # One call makes the views of all layers: where new keys and values go, and all that can be attended to.
@@ -77,15 +98,29 @@ class GPT2:
         with torch.no_grad(), self.threads():
             x = self.embedding.index_select(0, ids) + self.positions[start:end]
             x = self.through(x, room, torch.Tensor.copy_, end, mask)
-            logits = self.score(x if keep is None else x[-keep:])
-        self.length = end
-        self.fed += len(ids)
-        return logits
+            return self.score(x if keep is None else x[-keep:])
+
+    def draft_block(
+        self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """As `protocols.BlockDrafting`, with fixed shapes: k tokens in one graph."""
+        start, m = self.length, len(unread)
+        if (
+            not (self.state and start and 1 <= m <= 2 and 1 <= k <= fixed.LONGEST)
+            or start + m + k - 1 > self.max_length
+        ):
+            return None
+        drafted = self.state.draft(unread, start, k, sampling, randomness)
+        self.length = start + m + k - 1
+        self.fed += m + k - 1
+        return drafted
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
         check_rollback(self, length)
         self.length = length  # what the cache holds beyond is overwritten
+        if self.state and not length:
+            self.cache.zero_()  # what was NaN would spoil other texts: see `States.take`
 
     def through(self, x: torch.Tensor, room, store, end: int, mask: torch.Tensor | None) -> torch.Tensor:
         """All layers.  x: (n, width), token and position embeddings.  Returns (n, width).
@@ -113,7 +148,7 @@ class GPT2:
     def _room_for(self, end: int) -> torch.Tensor:
         """A cache of at least `end` positions that holds what the present one does:
         (layers, 2, heads, positions, size), [:, 0] keys, [:, 1] values."""
-        capacity = min(self.max_length, -(-max(end, 1) // STEP) * STEP)
+        capacity = min(self.max_length, -(-end // STEP) * STEP)
         shape = (len(self.blocks), 2, self.heads, capacity, self.embedding.shape[1] // self.heads)
         cache = self.embedding.new_empty(shape)
         if self.length:

@@ -74,11 +74,11 @@ class Pair:
         """Where the target reads."""
         return device_of(inside(self.target))
 
-    def fast(self, graphs: bool = False) -> Pair:
+    def fast(self, graphs: bool | str = False) -> Pair:
         """The same pair on our own forward pass, both models as `GPT2`.  Notebook 13.
 
-        graphs: on a GPU, passes of fixed shapes in CUDA graphs.
-        Raises ValueError where a model is not of GPT-2's architecture, and for graphs off CUDA.
+        graphs: True for passes of fixed shapes in CUDA graphs, "eager" for fixed shapes alone, on any device.
+        Raises ValueError where a model is not of GPT-2's architecture, and for CUDA graphs off CUDA.
         """
         made = {}
         for role in ("target", "draft"):

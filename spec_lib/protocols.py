@@ -142,6 +142,20 @@ class Padded(Protocol):
     padding: int | None
 
 
+class BlockDrafting(Protocol):
+    """A model that drafts a whole block by itself, so that nothing comes between its passes.  Notebook 13.
+
+    `ModelDrafter` asks where the random numbers are `spec_lib.Randomness` and the target has the model's own width.
+    """
+
+    def draft_block(
+        self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Read `unread` (m,), draw a token, read it, and so on: tokens (k,), the last one not read, and the q (k, vocab)
+        from which they were drawn, by one uniform each, as by `draw`.  None where it cannot: then nothing was read."""
+        ...
+
+
 class Counting(Protocol):
     """A model that counts the positions fed to it, rolled back or not: the work done.
 

@@ -15,7 +15,7 @@ FLOORS = [
     ["sampling", "verification", "records", "architectures"],
     ["protocols"],
     ["arguments"],
-    ["cache"],
+    ["cache", "graphs"],
     ["drafting", "tracing", "gpt2"],
     ["decoding"],
     ["pairs"],
@@ -27,7 +27,7 @@ FLOORS = [
     ["tiny", "__main__"],
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",
-          "arguments", "architectures", "modes", "numbers", "gpt2"]  # fmt: skip
+          "arguments", "architectures", "modes", "numbers", "gpt2", "graphs"]  # fmt: skip
 MOST_LINES = 220
 
 

@@ -151,8 +151,10 @@ class BlockDrafting(Protocol):
     def draft_block(
         self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Read `unread` (m,), draw a token, read it, and so on: tokens (k,), the last one not read, and the q (k, vocab)
-        from which they were drawn, by one uniform each, as by `draw`.  None where it cannot: then nothing was read."""
+        """Read `unread` (m,), draw a token, read it, and so on: tokens (k,), the last one not read, and q (k, vocab).
+
+        Each is drawn from its row of q with one uniform, as by `draw`.  None where it cannot: then nothing was read.
+        """
         ...
 
 

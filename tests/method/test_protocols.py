@@ -34,7 +34,13 @@ def members(protocol: type) -> set[str]:
 
 
 OPTIONAL = {
-    protocols.Model: (protocols.Renewable, protocols.Selective, protocols.Padded, protocols.Counting),
+    protocols.Model: (
+        protocols.Renewable,
+        protocols.Selective,
+        protocols.Padded,
+        protocols.Counting,
+        protocols.BlockDrafting,
+    ),
     protocols.Drafter: (protocols.SelectiveDrafter,),
     protocols.Session: (protocols.Measured, protocols.Foresighted),
     protocols.Randomness: (),

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from .options import load, parser, refuse_pair, setting_of, sweep_values
+from .options import load, on_own_pass, parser, refuse_pair, setting_of, sweep_values
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,6 +42,8 @@ def generate(args: argparse.Namespace) -> int:
         setting_of(args)
     refuse_pair(args)
     pair = load(args)
+    fast = on_own_pass(args, pair)
+    pair = fast or pair
     ids = pair.encode(args.prompt)
     options = {
         "gamma": args.gamma,
@@ -82,6 +84,7 @@ def generate(args: argparse.Namespace) -> int:
             f"acceptance rate {s.alpha:.2f} ({s.accepted} accepted, {s.rejected} rejected), "
             f"{s.tokens_per_pass:.2f} tokens per target pass"
         )
+        print(f"forward pass: {'our own (spec_lib.GPT2)' if fast else 'of transformers'}")
     if args.compare:
         print(comparison(args, pair))
     return 0
@@ -89,9 +92,12 @@ def generate(args: argparse.Namespace) -> int:
 
 def ends(pair) -> list[int] | None:
     """The tokens that end a text: the tokenizer's, and all that the target's generation_config lists."""
-    listed = getattr(getattr(pair.target, "generation_config", None), "eos_token_id", None)
+    from .pairs import inside
+
+    target = inside(pair.target)
+    listed = getattr(getattr(target, "generation_config", None), "eos_token_id", None)
     listed = listed if isinstance(listed, (list, tuple)) else [listed]
-    vocab = pair.target.config.get_text_config().vocab_size
+    vocab = target.config.get_text_config().vocab_size
     found = {e for e in [pair.tokenizer.eos_token_id, *listed] if e is not None and 0 <= e < vocab}
     return sorted(found) or None
 
@@ -106,8 +112,9 @@ def comparison(args: argparse.Namespace, pair, runs: int = 5) -> str:
     rule = next(variant for variant, rule in benchmark.RULES.items() if rule == args.rule)
     plain, fast = benchmark.rows(benchmark.compare(here, setting_of(args), runs, (benchmark.TARGET, rule)))
     return (
-        f"{runs} texts of {args.max_new_tokens} tokens each on this machine: plain {plain.tokens_per_second:.0f} "
-        f"tokens/s, speculative {fast.tokens_per_second:.0f} tokens/s, {fast.speedup:.2f} times as fast"
+        f"{runs} texts of {args.max_new_tokens} tokens each on this machine, both on the same forward passes: plain "
+        f"{plain.tokens_per_second:.0f} tokens/s, speculative {fast.tokens_per_second:.0f} tokens/s, "
+        f"{fast.speedup:.2f} times as fast"
     )
 
 
@@ -130,6 +137,7 @@ def bench(args: argparse.Namespace) -> int:
     files = {kind: writable(path) for kind, path in bench_files(args.out).items()}
 
     pair = load(args)
+    own = on_own_pass(args, pair)
     if args.sweep == "draft" and values:
         if args.target is None and not pair.name.startswith("tiny"):
             raise ValueError("--sweep draft with --values needs --target")
@@ -140,13 +148,15 @@ def bench(args: argparse.Namespace) -> int:
     matplotlib.use("Agg")  # needs no screen
     picture, machine = io.BytesIO(), benchmark.machine(pair.device)
     if args.sweep:
-        measured = benchmark.sweep(pair, args.sweep, values, setting, runs, say=progress)
+        variants = (benchmark.TARGET, benchmark.DRAFT, benchmark.GOOGLE) + (tuple(benchmark.FAST) if own else ())
+        measured = benchmark.sweep(pair, args.sweep, values, setting, runs, variants, progress)
         tables = [f"{args.sweep} {m.value}\n{benchmark.table(m)}\n" for m in measured]
         found = {f"{pair.name} on {machine}": measured}
         plots.plot_sweep(found, f"Speed-up against {args.sweep}", args.sweep, save=picture)
     else:
-        measured = [benchmark.compare(pair, setting, runs, say=progress)]
-        tables = [benchmark.table(measured[0])]
+        variants = benchmark.ALL if own else benchmark.VARIANTS
+        measured = [benchmark.compare(pair, setting, runs, variants, progress)]
+        tables = [benchmark.table(measured[0]), *benchmark.in_words(measured[0])]
         title = f"{pair.name}, {runs} texts of {setting.new} tokens"
         plots.plot_variants(benchmark.rows(measured[0]), title, save=picture)
     written = {"machine": machine, "pair": pair.name, "measurements": [asdict(m) for m in measured]}

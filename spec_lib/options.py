@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     g.add_argument("--seed", type=int, help="a number that makes the text repeatable (default: another text each time)")
     g.add_argument("--ignore-eos", action="store_true", help="go on where the model would end the text")
+    _add_forward(g, "writes the text")
     g.add_argument("--compare", action="store_true", help="also time plain decoding, and print the speed-up")
     g.add_argument("-v", "--verbose", action="store_true", help="colour tokens by origin and list each rejection")
 
@@ -37,6 +38,12 @@ def parser() -> argparse.ArgumentParser:
     _add_sampling(b, "length of each text (default 100)")
     b.add_argument(
         "--runs", type=int, help="evaluations, warm-up not counted (default 50; of a sweep 10 at each value)"
+    )
+    b.add_argument(
+        "--forward",
+        choices=["own", "transformers"],
+        help="transformers: leave out the variants on our own forward pass (spec_lib.GPT2), which are timed beside the "
+        "others where the pair is GPT-2; own: refuse a pair that is not",
     )
     b.add_argument("--prompt", help="a text, or the name of one of the pair's prompts (default: all of these in turn)")
     b.add_argument("--sweep", metavar="FACTOR", help="gamma, length, temperature, prompt or draft: vary this one")
@@ -82,6 +89,15 @@ def _add_device(p: argparse.ArgumentParser, dtype_help: str) -> None:
     p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help=dtype_help)
 
 
+def _add_forward(p: argparse.ArgumentParser, used: str) -> None:
+    p.add_argument(
+        "--forward",
+        choices=["own", "transformers"],
+        help=f"whose forward pass {used}: our own, of GPT-2 only (spec_lib.GPT2), or transformers' (default: our own "
+        "where the pair is GPT-2)",
+    )
+
+
 def _add_sampling(p: argparse.ArgumentParser, length_help: str) -> None:
     p.add_argument("--gamma", type=int, default=4, help="draft tokens a round (default 4)")
     p.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default 1)")
@@ -105,6 +121,22 @@ def load(args: argparse.Namespace, draft: str | None = None):
     from . import load_pair
 
     return load_pair(args.target, draft or args.draft, device=args.device, dtype=args.dtype)
+
+
+def on_own_pass(args: argparse.Namespace, pair):
+    """The pair on our own forward pass; None where that is not wanted, or (with a line that says so) not possible.
+
+    ValueError where it was asked for by name and is not possible.
+    """
+    if args.forward == "transformers":
+        return None
+    try:
+        return pair.fast()
+    except ValueError as error:
+        if args.forward == "own":
+            raise
+        print(f"On transformers' forward pass: {error}", file=sys.stderr)
+        return None
 
 
 def setting_of(args: argparse.Namespace, prompt: str | None = None):

@@ -11,16 +11,38 @@ from .errors import Ratio, ratio, t_quantile
 from .measured import Counts, Measurement, Variant
 from .recording import FOLDER, Recording, record, recording_file, recordings
 from .reported import T5_XXL, Reported
-from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
-from .tables import Row, csv_text, rows, table
+from .settings import (
+    ALL,
+    DRAFT,
+    FACTORS,
+    FAST,
+    GOOGLE,
+    OWN,
+    OWN_DRAFT,
+    OWN_TARGET,
+    RULES,
+    TARGET,
+    THEIRS,
+    VARIANTS,
+    Setting,
+    can_be_fast,
+    prompts_for,
+)
+from .tables import Row, csv_text, in_words, rows, table
 from .timing import clock, cost_ratio, first_token, in_turn, memory, pass_seconds, rounded, time_breakdown
 
 __all__ = [
+    "ALL",
     "Counts",
     "DRAFT",
     "FACTORS",
+    "FAST",
     "FOLDER",
+    "GOOGLE",
     "Measurement",
+    "OWN",
+    "OWN_DRAFT",
+    "OWN_TARGET",
     "RULES",
     "Ratio",
     "Recording",
@@ -32,12 +54,14 @@ __all__ = [
     "THEIRS",
     "VARIANTS",
     "Variant",
+    "can_be_fast",
     "clock",
     "compare",
     "cost_ratio",
     "csv_text",
     "first_token",
     "in_turn",
+    "in_words",
     "machine",
     "memory",
     "pass_seconds",

@@ -8,21 +8,23 @@ from collections.abc import Iterator
 
 import torch
 
-from ..pairs import Pair
+from ..pairs import Pair, inside
 from .settings import Setting
 
 
 def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) -> tuple[torch.Tensor, int]:
     """Write with transformers' loop, past any end-of-text: (the new tokens' ids, the target's passes).
 
-    ids: (1, length).  Its acceptance cannot be read off, but the target's passes can be counted.
+    pair: of transformers models, or of models of our protocol around them.  ids: (1, length).  Its acceptance cannot be
+    read off, but the target's passes can be counted.
     """
+    target, draft = inside(pair.target), inside(pair.draft)
     passes: list[int] = []
-    hook = pair.target.register_forward_hook(lambda *_: passes.append(1))
+    hook = target.register_forward_hook(lambda *_: passes.append(1))
     try:
-        with _own_settings(pair, setting), _without_its_own_warning():
-            text = pair.target.generate(
-                ids, attention_mask=torch.ones_like(ids), assistant_model=pair.draft if assisted else None
+        with _own_settings((target, draft), setting), _without_its_own_warning():
+            text = target.generate(
+                ids, attention_mask=torch.ones_like(ids), assistant_model=draft if assisted else None
             )
     finally:
         hook.remove()
@@ -30,7 +32,7 @@ def generate(pair: Pair, setting: Setting, ids: torch.Tensor, assisted: bool) ->
 
 
 @contextlib.contextmanager
-def _own_settings(pair: Pair, setting: Setting) -> Iterator[None]:
+def _own_settings(models: tuple[torch.nn.Module, torch.nn.Module], setting: Setting) -> Iterator[None]:
     """Both models with fresh generation settings, and afterwards with their own again.
 
     A checkpoint brings settings of its own (a repetition penalty, top-k 50, a shortest length): with these the text
@@ -49,13 +51,14 @@ def _own_settings(pair: Pair, setting: Setting) -> Iterator[None]:
         "num_assistant_tokens_schedule": "constant",
         "assistant_confidence_threshold": 0.0,
     }
-    before = [model.generation_config for model in (pair.target, pair.draft)]
+    before = [model.generation_config for model in models]
     try:
-        for model in (pair.target, pair.draft):
+        for model in models:
             model.generation_config = GenerationConfig(**fresh, **length)
         yield
     finally:
-        pair.target.generation_config, pair.draft.generation_config = before
+        for model, config in zip(models, before, strict=True):
+            model.generation_config = config
 
 
 @contextlib.contextmanager

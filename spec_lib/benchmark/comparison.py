@@ -19,7 +19,21 @@ from ..pairs import TINY_DRAFTS, Pair, load_pair
 from ..records import Round, summarize
 from . import assisted
 from .measured import Counts, Measurement, Variant
-from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
+from .settings import (
+    DRAFT,
+    FACTORS,
+    FAST,
+    GOOGLE,
+    OWN,
+    OWN_DRAFT,
+    OWN_TARGET,
+    RULES,
+    TARGET,
+    THEIRS,
+    VARIANTS,
+    Setting,
+    prompts_for,
+)
 from .timing import clock, pass_seconds, rotated, rounded
 
 
@@ -32,30 +46,35 @@ def compare(
 ) -> Measurement:
     """`runs` evaluations of the variants side by side at one setting: raw seconds and counts, for `rows` and `table`.
 
-    variants: the variants to time, of `VARIANTS`.  say: is told about the progress.  ValueError before any work where
-    `prompts_for` or `Setting` refuses, or runs < 1; AssertionError where a variant did not write exactly `setting.new`
-    tokens.  The caller's random state is restored.  The passes for v(n) are timed where a prediction needs them:
-    with the target, the draft and a speculative loop among the variants.
+    variants: the variants to time, of `ALL`.  Our loops run on the pair's models as they are: on transformers' forward
+    passes, unless `pair.fast()` is given.  Those of `FAST` run on `pair.fast()`, and `THEIRS` on the models inside.
+    say: is told about the progress.  ValueError before any work where `prompts_for` or `Setting` refuses, or runs < 1;
+    AssertionError where a variant did not write exactly `setting.new` tokens.  The caller's random state is restored.
+    The passes for v(n) are timed where a prediction needs them: with the target, the draft and a speculative loop on
+    the same forward passes among the variants.
     """
     setting, runs, variants = setting or Setting(), at_least_one("runs", runs), list(variants)
     prompts, gpu = prompts_for(pair, setting, variants), pair.device.type == "cuda"
-    kept = {variant: Variant(setting.gamma) for variant in variants}
+    kept, fast = {variant: Variant(setting.gamma) for variant in variants}, set(variants) & set(FAST) and pair.fast()
+    on = {variant: fast if variant in FAST else pair for variant in variants}
     texts: dict[str, dict] = {variant: {} for variant in variants}  # each new text -> its number
     with torch.random.fork_rng([pair.device] if gpu else []):  # transformers draws from the global generator
         for variant in variants:
-            _warm_up(pair, setting, variant, prompts[0], kept[variant])
+            _warm_up(on[variant], setting, variant, prompts[0], kept[variant])
         for i in range(runs):
             say(f"evaluation {i + 1} of {runs}")
             for variant in rotated(variants, i):
                 if kept[variant].note is None:
                     ids = prompts[i % len(prompts)]
-                    _evaluate(pair, setting, variant, ids, i + 1, kept[variant], texts[variant], gpu)
-    v: dict[int, list[float]] = {}
-    if {TARGET, DRAFT} <= set(variants) and set(variants) & set(RULES):
-        n = setting.gamma + 1  # the pass that verifies a draft, in the middle of the text, beside one over one token
-        context = max(ids.shape[1] for ids in prompts) + (setting.new - n) // 2
-        v = {n: rounded(seconds) for n, seconds in pass_seconds(pair.target, (1, n), context).items()}
-    return Measurement(pair.name, setting, runs, v, kept)
+                    _evaluate(on[variant], setting, variant, ids, i + 1, kept[variant], texts[variant], gpu)
+    vs: list[dict[int, list[float]]] = []
+    for on_these, rules, models in (({TARGET, DRAFT}, {*RULES}, pair), ({OWN_TARGET, OWN_DRAFT}, {OWN}, fast)):
+        vs.append({})
+        if on_these <= set(variants) and rules & set(variants):
+            n = setting.gamma + 1  # the pass that verifies a draft, in mid-text, beside one over one token
+            context = max(ids.shape[1] for ids in prompts) + (setting.new - n) // 2
+            vs[-1] = {n: rounded(seconds) for n, seconds in pass_seconds(models.target, (1, n), context).items()}
+    return Measurement(pair.name, setting, runs, vs[0], kept, own_v=vs[1])
 
 
 def _warm_up(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, kept: Variant) -> None:
@@ -116,7 +135,8 @@ def _evaluate(
 
 
 def _write(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> Written:
-    """Write with one variant, past any end-of-text."""
+    """Write with one variant, past any end-of-text.  pair: of the models on which it runs."""
+    variant = FAST.get(variant, variant)
     if variant in THEIRS:
         text, passes = assisted.generate(pair, setting, ids, assisted=variant == THEIRS[1])
         return Written(len(text), passes, ids=text)
@@ -136,7 +156,7 @@ def sweep(
     values: Sequence | dict[str, Pair] | None = None,
     setting: Setting | None = None,
     runs: int = 10,
-    variants: Sequence[str] = (TARGET, DRAFT, "speculative, google"),
+    variants: Sequence[str] = (TARGET, DRAFT, GOOGLE),
     say: Callable[[str], object] = lambda text: None,
 ) -> list[Measurement]:
     """One factor varied around one setting: `compare` at each value, which every result holds as `value`.

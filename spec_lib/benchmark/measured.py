@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..numbers import as_int
 from ..records import Round, summarize
-from .settings import RULES, VARIANTS, Setting
+from .settings import ALL, SPECULATIVE, Setting
 
 
 def had_room(r: Round, gamma: int) -> bool:
@@ -78,13 +78,13 @@ class Variant:
     @classmethod
     def from_json(cls, name: str, data: dict, setting: Setting, runs: int) -> Variant:
         """From what `json.load` gives; errors as in `Measurement.from_json`."""
-        if name not in VARIANTS:
+        if name not in ALL:
             raise ValueError(f"there is no variant {name!r}")
         found = cls(**data)
         for what in ("passes", "accepted", "rejected"):
             whole(f"{what} of {name}", getattr(found, what))
         whole(f"gamma of {name}", found.gamma, 1)
-        if name in RULES and found.gamma != setting.gamma:
+        if name in SPECULATIVE and found.gamma != setting.gamma:
             raise ValueError(f"gamma of {name} is {found.gamma}, and that of its setting {setting.gamma}")
         if found.peak is not None:
             whole(f"peak of {name}", found.peak)
@@ -103,7 +103,7 @@ class Variant:
 class Measurement:
     """What `compare` found at one setting.  v: n -> seconds of each target pass over n tokens, empty where not needed.
 
-    value: of the factor, in a sweep.
+    value: of the factor, in a sweep.  own_v: v of our own forward pass.
     """
 
     pair: str
@@ -112,6 +112,7 @@ class Measurement:
     v: dict[int, list[float]]
     variants: dict[str, Variant]
     value: object = None
+    own_v: dict[int, list[float]] = field(default_factory=dict)
 
     @property
     def texts(self) -> int | None:
@@ -127,16 +128,18 @@ class Measurement:
 
         ValueError in one sentence for a number out of range; TypeError, LookupError or AttributeError for another form.
         """
-        setting, runs, v = Setting(**data["setting"]), whole("runs", data["runs"], 1), curve("v", data["v"])
-        if v and not {1, setting.gamma + 1} <= set(v):
-            raise ValueError(f"v lacks the passes over 1 or over gamma + 1 = {setting.gamma + 1} tokens")
+        setting, runs, vs = Setting(**data["setting"]), whole("runs", data["runs"], 1), []
+        for name, given in (("v", data["v"]), ("own_v", data.get("own_v", {}))):
+            vs.append(curve(name, given))
+            if vs[-1] and not {1, setting.gamma + 1} <= set(vs[-1]):
+                raise ValueError(f"{name} lacks the passes over 1 or over gamma + 1 = {setting.gamma + 1} tokens")
         variants = data["variants" if "variants" in data else "arms"]
         if not variants:
             raise ValueError("there are no variants")
         if not isinstance(data["pair"], str):
             raise ValueError("pair is not a text")
         read = {name: Variant.from_json(name, variant, setting, runs) for name, variant in variants.items()}
-        return cls(data["pair"], setting, runs, v, read, data.get("value"))
+        return cls(data["pair"], setting, runs, vs[0], read, data.get("value"), vs[1])
 
 
 def whole(what: str, x, least: int = 0) -> int:

@@ -90,6 +90,8 @@ def _check(part: dict) -> dict:
 READ = {  # how each part of a file is read; a part that is not named here is a text
     "v": _v,
     "c": lambda part: times("c", part) if part != [] else [],
+    "own_v": _v,
+    "own_c": lambda part: times("own_c", part) if part != [] else [],
     "breakdown": _breakdown,
     "memory": lambda part: {name: whole(name, size) for name, size in part.items()},
     "first_token": lambda part: {name: times(name, seconds) for name, seconds in part.items()},

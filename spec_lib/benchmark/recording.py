@@ -18,7 +18,7 @@ from ..pairs import Pair
 from .comparison import compare, sweep
 from .measured import Measurement
 from .reading import READ, a_text, json_object
-from .settings import FACTORS, RULES, TARGET, Setting
+from .settings import ALL, FACTORS, RULES, TARGET, VARIANTS, Setting, can_be_fast
 from .timing import cost_ratio, first_token, memory, pass_seconds, rounded, time_breakdown
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "recordings"
@@ -30,7 +30,9 @@ class Recording:
     """One run of all that the notebooks replay.  What a file lacks is empty.
 
     machine, device, torch, transformers, pair, date: what was measured, where and when.  v: "target" and "draft" -> n
-    -> seconds of each pass over n tokens.  c: the cost ratio of each run.  breakdown: gamma -> `time_breakdown`.
+    -> seconds of each pass over n tokens.  c: the cost ratio of each run.  own_v, own_c: the same on our own forward
+    pass, where the pair is GPT-2; all else but some of the comparison's variants is on transformers'.
+    breakdown: gamma -> `time_breakdown`.
     memory: bytes.  first_token: seconds.  rounds: of one text, for the figures.  comparison: at one setting.
     sweeps: factor -> a measurement at each value.  check: verdict and pairs of `python -m spec_lib check`.
     file: the name it was read from.
@@ -45,6 +47,8 @@ class Recording:
     v: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     c: list[float] = field(default_factory=list)
     breakdown: dict[int, dict[str, float]] = field(default_factory=dict)
+    own_v: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    own_c: list[float] = field(default_factory=list)
     memory: dict[str, int] = field(default_factory=dict)
     first_token: dict[str, list[float]] = field(default_factory=dict)
     rounds: list[dict] = field(default_factory=list)
@@ -122,6 +126,12 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
     counts = (*range(1, 10), 12, 16, 24, 32, 48, 64)
     say("single passes")
     v = {name: pass_seconds(m, counts) for name, m in (("target", pair.target), ("draft", pair.draft))}
+    fast, variants = can_be_fast(pair), VARIANTS
+    own: dict = {}
+    if fast:
+        own = {name: pass_seconds(m, counts) for name, m in (("target", fast.target), ("draft", fast.draft))}
+        own = {"own_v": {name: {n: rounded(x) for n, x in times.items()} for name, times in own.items()}}
+        own["own_c"], variants = rounded(cost_ratio(fast)), ALL
     rounds = speculative(pair.target, pair.draft, ids, 60, generator=1).rounds
     say("the time breakdown of a round")
     parts = time_breakdown(pair, ids, (0, *FACTORS["gamma"][1]), Setting().new, runs)
@@ -140,7 +150,8 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
             | {"added": pair.decode([r.token])}
             for r in rounds
         ],
-        comparison=compare(pair, Setting(), runs, say=lambda text: say(f"all variants: {text}")),
+        **own,
+        comparison=compare(pair, Setting(), runs, variants, lambda text: say(f"all variants: {text}")),
         sweeps={factor: sweep(pair, factor, runs=runs, say=say) for factor in factors},
     )
 

@@ -12,10 +12,17 @@ from ..numbers import at_least_one
 from ..pairs import Pair
 from ..sampling import Sampling
 
-TARGET, DRAFT = "target alone", "draft alone"
-RULES = {"speculative, google": "google", "speculative, deepmind": "deepmind"}
+TARGET, DRAFT, GOOGLE = "target alone", "draft alone", "speculative, google"
+RULES = {GOOGLE: "google", "speculative, deepmind": "deepmind"}
 THEIRS = ("transformers", "transformers, assisted")
-VARIANTS = (TARGET, DRAFT, *RULES, *THEIRS)  # the variants that are timed side by side
+VARIANTS = (TARGET, DRAFT, *RULES, *THEIRS)  # the variants that are timed side by side, with any pair
+OWN_TARGET, OWN_DRAFT, OWN = "target alone, own pass", "draft alone, own pass", "speculative, own pass"
+FAST = {OWN_TARGET: TARGET, OWN_DRAFT: DRAFT, OWN: GOOGLE}  # on `pair.fast()`: the loop that is run there
+ALL = (TARGET, DRAFT, *RULES, *FAST, *THEIRS)  # with a pair of GPT-2's architecture
+SPECULATIVE = (*RULES, OWN)  # those whose rounds are counted
+# The plain loop on the same forward passes: what speculation is to be faster than.
+PLAIN = {name: TARGET for name in VARIANTS} | {name: OWN_TARGET for name in FAST} | {name: THEIRS[0] for name in THEIRS}
+DRAFTS = {TARGET: DRAFT, OWN_TARGET: OWN_DRAFT}  # a plain loop -> the draft's, on the same forward passes
 FACTORS = {  # of a sweep: the field of `Setting` that it varies, and the values unless others are given
     "gamma": ("gamma", (1, 2, 4, 8)),
     "length": ("new", (50, 100, 200, 500)),
@@ -52,12 +59,24 @@ class Setting:
         return Sampling(self.temperature, self.top_k, self.top_p)
 
 
+def can_be_fast(pair: Pair) -> Pair | None:
+    """`pair.fast()`, or None where it refuses."""
+    try:
+        return pair.fast()
+    except ValueError:
+        return None
+
+
 def prompts_for(pair: Pair, setting: Setting, variants: Sequence[str] = VARIANTS) -> list[torch.Tensor]:
-    """The prompts' ids, each (1, length); ValueError for an unknown variant or a context that is too short."""
-    if not variants or set(variants) - set(VARIANTS):
-        raise ValueError(
-            f"variants must be some of {', '.join(VARIANTS)}; got {', '.join(map(str, variants)) or 'none'}"
-        )
+    """The prompts' ids, each (1, length).
+
+    ValueError for an unknown variant, for one on our own forward pass where `pair.fast()` refuses, and for a context
+    that is too short.
+    """
+    if not variants or set(variants) - set(ALL):
+        raise ValueError(f"variants must be some of {'; '.join(ALL)}: got {'; '.join(map(str, variants)) or 'none'}")
+    if set(variants) & set(FAST):
+        pair.fast()
     texts = pair.prompts.values() if setting.prompt is None else [pair.prompts.get(setting.prompt, setting.prompt)]
     prompts = [pair.encode(text) for text in texts]
     longest = max(ids.shape[1] for ids in prompts)

@@ -11,7 +11,7 @@ from statistics import mean, median, stdev
 from ..theory import predict, round_cost
 from .errors import ratio
 from .measured import Counts, Measurement, Variant
-from .settings import DRAFT, RULES, TARGET
+from .settings import DRAFTS, FAST, OWN, OWN_TARGET, PLAIN, SPECULATIVE, TARGET, THEIRS
 
 
 @dataclass
@@ -20,14 +20,16 @@ class Row:
 
     seconds, sd: mean and standard deviation of a text's time.  speedup: the target's mean time over this one's, which
     is also the ratio of their tokens per second.  improvement: of the speed-up, in percent.  peak: bytes.
+    over_plain, plain_margin: the same over the plain loop on the variant's own forward passes (`PLAIN`), and half its
+    95 % interval.  ms_per_pass: milliseconds of the text for each target pass, drafting and all else included.
     error, margin: the speed-up's standard error, and half its 95 % interval (`errors.ratio`); None for a single text.
     texts: how many different ones stand behind these figures, None where it was not recorded.
     tokens, passes: emitted tokens and target passes in all, cut rounds too.
 
     Fitted, over the rounds that `fitted` names: alpha, accepted over verified draft tokens; accepted_per_round;
-    tokens_per_pass, new tokens per target pass; and from these predicted, the speed-up from alpha, gamma, c (the
-    draft's loop over the target's) and v(gamma + 1); predicted_from_pass, the speed-up from the tokens per pass that
-    were counted, not those that alpha promises.
+    tokens_per_pass, new tokens per target pass; and from these predicted, over_plain from alpha, gamma, c (the
+    draft's loop over the target's) and v(gamma + 1) of its forward passes; predicted_from_pass, the same from the
+    tokens per pass that were counted, not those that alpha promises.
     fitted: "full rounds" | "all rounds" (nobody counted which were cut: transformers' loops, older recordings) |
     "full rounds of the other texts".
     """
@@ -51,6 +53,10 @@ class Row:
     passes: int | None = None
     accepted_per_round: float | None = None
     fitted: str | None = None
+    over_plain: float | None = None
+    plain_margin: float | None = None
+    ms_per_pass: float | None = None
+    c: float | None = None
 
 
 COLUMNS = {  # of the table, and how each is written
@@ -62,6 +68,7 @@ COLUMNS = {  # of the table, and how each is written
     "improvement": "{:+.0f} %",
     "alpha": "{:.3f}",
     "tokens_per_pass": "{:.2f}",
+    "ms_per_pass": "{:.2f}",
     "predicted": "{:.2f}",
     "peak": "{:,}",
     "note": "{}",
@@ -84,7 +91,7 @@ def _halves(measurement: Measurement) -> tuple[tuple[list[int], list[int]] | Non
 
     Texts are halved, not evaluations: at temperature 0 the same text comes again, and would predict itself.
     """
-    drafting = [variant for name, variant in measurement.variants.items() if name in RULES and variant.seconds]
+    drafting = [variant for name, variant in measurement.variants.items() if name in SPECULATIVE and variant.seconds]
     if not drafting or not all(variant.counts and variant.text for variant in drafting):
         return None, "predicted from the same texts: the counts of each were not recorded"
     text = drafting[0].text  # the variants took turns on the same prompts
@@ -96,12 +103,13 @@ def _row(measurement: Measurement, name: str, variant: Variant, parts, why_not: 
     if not variant.seconds:
         return Row(name, note=variant.note)
     fit, shown = parts or [range(len(variant.seconds))] * 2
-    base, draft = (measurement.variants[x].seconds if x in measurement.variants else [] for x in (TARGET, DRAFT))
+    names = TARGET, PLAIN[name], DRAFTS.get(PLAIN[name])
+    base, plain, draft = (measurement.variants[x].seconds if x in measurement.variants else [] for x in names)
     text, mine = [variant.text[i] for i in shown if variant.text], [variant.seconds[i] for i in shown]
     row = Row(name, seconds=mean(mine), sd=stdev(mine) if len(mine) > 1 else 0.0, peak=variant.peak)
     row.texts, row.tokens = len(set(text)) or None, measurement.setting.new * len(mine)
     row.tokens_per_second = row.tokens / sum(mine)
-    notes = [variant.note, why_not if name in RULES else None]
+    notes = [variant.note, why_not if name in SPECULATIVE else None]
     if variant.gamma != measurement.setting.gamma:
         notes.append(f"at gamma {variant.gamma}: this version cannot do more")
     if row.texts and row.texts < len(mine):
@@ -113,12 +121,18 @@ def _row(measurement: Measurement, name: str, variant: Variant, parts, why_not: 
         found = ratio([base[i] for i in shown], mine, text or None)
         row.speedup, row.error, row.margin = found.value, found.error, found.margin
         row.improvement = 100 * (found.value - 1)
+    if plain and name in (*SPECULATIVE, THEIRS[1]):
+        found = ratio([plain[i] for i in shown], mine, text or None)
+        row.over_plain, row.plain_margin = found.value, found.margin
+    if row.variant not in DRAFTS.values() and variant.passes:
+        row.ms_per_pass = 1000 * sum(variant.seconds) / variant.passes
     _fit(row, measurement, variant, fit, shown, parts is not None)
-    if base and draft and measurement.v and row.alpha is not None and row.tokens_per_pass:
-        c = mean(draft[i] for i in fit) / mean(base[i] for i in fit)
-        v = {n: median(seconds) for n, seconds in measurement.v.items()}
-        row.predicted = predict(row.alpha, variant.gamma, c, v)
-        row.predicted_from_pass = row.tokens_per_pass / round_cost(variant.gamma, c, v)
+    times = measurement.own_v if name in FAST else measurement.v
+    if plain and draft and times and row.alpha is not None and row.tokens_per_pass:
+        row.c = mean(draft[i] for i in fit) / mean(plain[i] for i in fit)
+        v = {n: median(seconds) for n, seconds in times.items()}
+        row.predicted = predict(row.alpha, variant.gamma, row.c, v)
+        row.predicted_from_pass = row.tokens_per_pass / round_cost(variant.gamma, row.c, v)
     return row
 
 
@@ -138,7 +152,7 @@ def _fit(row: Row, measurement: Measurement, variant: Variant, fit, shown, other
     verified = accepted + rejected
     row.alpha = accepted / verified if verified else None
     row.accepted_per_round = accepted / passes if verified and passes else None
-    row.tokens_per_pass = tokens / passes if row.variant != DRAFT and passes else None
+    row.tokens_per_pass = tokens / passes if row.variant not in DRAFTS.values() and passes else None
 
 
 def table(measurement: Measurement) -> str:
@@ -157,6 +171,30 @@ def table(measurement: Measurement) -> str:
 
 def _cell(value, look: str) -> str:
     return "" if value is None else look.format(value)
+
+
+def in_words(measurement: Measurement) -> list[str]:
+    """What our own forward pass makes of the loops, a line each, in ratios of this one run; none where not measured."""
+    found = {row.variant: row for row in rows(measurement)}
+    if OWN not in found or OWN_TARGET not in found:
+        return []
+    own, plain, lines = found[OWN], found[OWN_TARGET], []
+    theirs, assisted = (found.get(name, Row(name)) for name in THEIRS)
+    if own.over_plain:
+        margin = f" +- {own.plain_margin:.2f}" if own.plain_margin is not None else ""
+        costs = f" (c = {own.c:.3f})" if own.c else ""
+        lines.append(f"own pass: speculative {own.over_plain:.2f}{margin} times as fast as plain{costs}")
+    if theirs.tokens_per_second:
+        gains = [row.tokens_per_second / theirs.tokens_per_second for row in (plain, own)]
+        lines.append(
+            "own pass over transformers' generate: plain {:.2f}, speculative {:.2f} times as fast".format(*gains)
+        )
+    same_draft = THEIRS[1] in found and measurement.variants[THEIRS[1]].gamma == measurement.setting.gamma
+    if assisted.ms_per_pass and own.ms_per_pass and same_draft:
+        took = f"{own.ms_per_pass:.2f} and {assisted.ms_per_pass:.2f} ms"
+        times = assisted.ms_per_pass / own.ms_per_pass
+        lines.append(f"a target pass with its draft, own and assisted: {took}, {times:.2f} times as long")
+    return lines
 
 
 def csv_text(measurements: Sequence[Measurement]) -> str:

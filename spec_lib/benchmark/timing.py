@@ -11,10 +11,10 @@ from time import perf_counter
 
 import torch
 
-from ..cache import CachedModel, as_model
+from ..cache import as_model
 from ..decoding import autoregressive, speculative, speculative_rounds
 from ..numbers import as_int, at_least_one
-from ..pairs import Pair
+from ..pairs import Pair, inside
 
 
 def rounded(seconds: Iterable[float]) -> list[float]:
@@ -100,19 +100,23 @@ def cost_ratio(pair: Pair, context: int = 64, new: int = 32, runs: int = 7) -> l
     return found[1:]
 
 
-class Clocked(CachedModel):
-    """A model that notes in `spent` the seconds of each of its passes."""
+class Clocked:
+    """A model that notes in `spent` the seconds of each of its passes.  model: as `as_model` takes it."""
 
     def __init__(self, model, spent: list[float]):
-        super().__init__(model)
-        self.spent = spent
+        self.inside, self.spent = as_model(model), spent
+
+    def __getattr__(self, name: str):
+        if name == "draft_block":  # its passes are to be timed one by one
+            raise AttributeError(name)
+        return getattr(self.inside, name)
 
     def fresh(self) -> Clocked:
-        return Clocked(self.model, self.spent)
+        return Clocked(self.inside, self.spent)
 
     def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
         logits = []
-        self.spent.append(clock(lambda: logits.append(CachedModel.feed(self, ids, keep)), self.device))
+        self.spent.append(clock(lambda: logits.append(self.inside.feed(ids, keep)), self.device))
         return logits[0]
 
 
@@ -180,7 +184,7 @@ def first_token(pair: Pair, ids: torch.Tensor, gamma: int = 4, runs: int = 5) ->
 def memory(pair: Pair, tokens: int = 1000) -> dict[str, int]:
     """Bytes of both models' weights, and of both KV caches once they hold `tokens` tokens: counted, not measured."""
     found = {}
-    for name, model in (("target", pair.target), ("draft", pair.draft)):
+    for name, model in (("target", inside(pair.target)), ("draft", inside(pair.draft))):
         found[f"{name} weights"] = sum(p.numel() * p.element_size() for p in model.parameters())
         cached = as_model(model)
         cached.feed(torch.zeros(1, dtype=torch.int64, device=cached.device))

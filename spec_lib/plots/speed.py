@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..benchmark import Measurement, Reported, Row, rows
+from ..benchmark import GOOGLE, OWN, Measurement, Reported, Row, rows
+from ..benchmark.settings import PLAIN
 from ..theory import expected_tokens
 from .glyphs import token_label
 from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
@@ -14,6 +15,9 @@ VARIANT_LOOKS = {  # colour and hatch of each variant; what writes the target's 
     "draft alone": (PALETTE["draft"], "xx"),
     "speculative, google": (PALETTE["target"], "//"),
     "speculative, deepmind": (PALETTE["target"], ".."),
+    "target alone, own pass": (SHADES[2], ""),
+    "draft alone, own pass": (PALETTE["draft"], ".."),
+    "speculative, own pass": (SHADES[2], "//"),
     "transformers": ("#666666", ""),
     "transformers, assisted": ("#666666", "//"),
 }
@@ -25,9 +29,10 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
     rows: as `benchmark.rows` gives them.  save: a path or an open binary file for a PNG; None shows it.
     """
     base = next((r.tokens_per_second for r in rows if r.variant == "target alone"), None)
-    most = max([r.tokens_per_second or 0 for r in rows if r.variant != "draft alone"], default=0) or 1
+    rates = {r.variant: r.tokens_per_second for r in rows}
+    most = max([rate or 0 for name, rate in rates.items() if not name.startswith("draft alone")], default=0) or 1
     with figure(8.5, 0.42 * len(rows) + 1.2, suptitle=title, save=save) as axis:
-        ends = [_draw_variant(axis, y, r, base, most) for y, r in enumerate(rows)]
+        ends = [_draw_variant(axis, y, r, rates.get(PLAIN[r.variant]), most) for y, r in enumerate(rows)]
         right = 1.05 * max(ends, default=most)
         for y, row in enumerate(rows):  # in a column of their own, which no bar and no line reaches
             axis.annotate(_variant_in_words(row, most), (right, y), va="center", fontsize=9, annotation_clip=False)
@@ -41,15 +46,17 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
         axis.set(xlabel="tokens per second (whisker: standard deviation of a text's)", xlim=(0, right))
 
 
-def _draw_variant(axis, y: int, row: Row, base: float | None, most: float) -> float:
-    """One bar; one that is much faster than all others (the draft alone) is cut off.  Returns where it ends."""
+def _draw_variant(axis, y: int, row: Row, plain: float | None, most: float) -> float:
+    """One bar; one that is much faster than all others (the draft alone) is cut off.  Returns where it ends.
+
+    plain: tokens per second of the plain loop that the prediction is relative to."""
     rate = row.tokens_per_second
     if rate is None:
         return 0.0
     shown, (colour, hatch) = min(rate, 1.5 * most), VARIANT_LOOKS[row.variant]
     spread = rate * row.sd / row.seconds if shown == rate else 0  # a bar that is cut off shows no end
     axis.barh(y, shown, 0.7, xerr=spread, capsize=4, color=colour, hatch=hatch, edgecolor="white")
-    predicted = base * row.predicted if base and row.predicted else 0
+    predicted = plain * row.predicted if plain and row.predicted else 0
     if predicted:
         axis.plot(predicted, y, **DIAMOND, color="white", ms=7, zorder=3)
     return max(shown + spread, predicted)
@@ -63,21 +70,23 @@ def _variant_in_words(row: Row, most: float) -> str:
     return words + (f", {row.speedup:.2f} x" if row.speedup else "")
 
 
-def sweep_points(sweep: Sequence[Measurement], variant: str = "speculative, google") -> list[dict]:
+def sweep_points(sweep: Sequence[Measurement], variant: str = GOOGLE) -> list[dict]:
     """{"value", "speedup", "half", "repeated", "tokens_per_pass", "predicted", "alpha"} at each value of a sweep.
 
-    sweep: one measurement for each value, as `benchmark.sweep` gives them.  half: of the speed-up's 95 % interval.
+    sweep: one measurement for each value, as `benchmark.sweep` gives them.  speedup: over the plain loop on the same
+    forward passes (`Row.over_plain`).  half: of its 95 % interval.
     repeated: whether some texts were written several times, as at temperature 0.  Values where the variant was not
     measured are left out.
     """
     found = []
     for m in sweep:
         row = next((r for r in rows(m) if r.variant == variant), None)
-        if row and row.speedup:
+        if row and row.over_plain:
             evaluations = len(m.variants[variant].seconds)
             repeated = row.texts < evaluations if row.texts else not m.setting.temperature and evaluations > 1
-            copied = {k: getattr(row, k) for k in ("speedup", "tokens_per_pass", "predicted", "alpha")}
-            found.append({"value": m.value, "half": row.margin or 0.0, "repeated": repeated, **copied})
+            copied = {k: getattr(row, k) for k in ("tokens_per_pass", "predicted", "alpha")}
+            speed = {"speedup": row.over_plain, "half": row.plain_margin or 0.0}
+            found.append({"value": m.value, **speed, "repeated": repeated, **copied})
     return found
 
 
@@ -87,6 +96,8 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
     sweeps: the machine's name -> its sweep, as `sweep_points` takes it.  save: as in `plot_variants`.
     """
     drawn = {name: found for name, sweep in sweeps.items() if (found := sweep_points(sweep))}
+    own = {f"{name}, own pass": found for name, sweep in sweeps.items() if (found := sweep_points(sweep, OWN))}
+    drawn |= own
     values = list(dict.fromkeys(str(p["value"]) for found in drawn.values() for p in found))
     marks, dashes = ["o", "s", "^", "v"], ["-", "--", "-.", ":"]
     with figure(8, 3.8, suptitle=title, save=save) as axis:
@@ -108,7 +119,7 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
             axis.text(0.5, 0.5, "no recording of this yet", ha="center", transform=axis.transAxes)
         axis.axhspan(0, 1, color="#DDDDDD", alpha=0.5, lw=0)
         axis.axhline(1, color="black", lw=1, ls="--")
-        axis.text(-0.45, 0.05, "slower than the target alone", fontsize=9)
+        axis.text(-0.45, 0.05, "slower than the target alone" + (", each on its own passes" if own else ""), fontsize=9)
         axis.set_xticks(range(len(values)), [token_label(v, 24) for v in values])
         axis.set(xlabel=xlabel, ylabel="times as fast (bars: 95 %)")
         axis.set_xlim(-0.5, max(0, len(values) - 1) + 0.5)

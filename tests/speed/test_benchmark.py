@@ -406,6 +406,65 @@ def test_rows_derive_every_figure():
     assert fast.predicted_from_pass == pytest.approx(2.5 / (4 * 0.125 + 1.2))
 
 
+def test_a_variant_on_our_own_pass_is_compared_with_its_own_plain_loop():
+    """Its speed-up is over the target alone, as all are; its prediction has the c and v of its own forward passes."""
+    both = replace(M, own_v={1: [1.0], 5: [2.0]}, variants=M.variants | measured(**{
+        benchmark.OWN_TARGET: ([1.0, 3.0], 60, 0, 0),
+        benchmark.OWN_DRAFT: ([0.1, 0.3], 60, 0, 0),
+        benchmark.OWN: ([1.0, 1.5], 20, 40, 10),
+        "transformers": ([4.0, 4.0], 60, 0, 0),
+        "transformers, assisted": ([2.5, 2.5], 20, 0, 0),
+    }).variants)  # fmt: skip
+    found = {row.variant: row for row in rows(both)}
+    own, google, assisted = found[benchmark.OWN], found[GOOGLE], found["transformers, assisted"]
+    assert own.speedup == 8 / 2.5 and own.over_plain == 4 / 2.5 and own.ms_per_pass == 125
+    assert own.c == pytest.approx(0.1) and google.c == pytest.approx(0.125)
+    assert own.predicted == pytest.approx(sl.walltime_improvement(0.8, 4, 0.1, lambda n: 2.0))
+    assert google.over_plain == google.speedup == 2 and google.predicted == rows(M)[2].predicted
+    assert assisted.over_plain == 1.6 and assisted.ms_per_pass == 250
+    assert found[benchmark.OWN_DRAFT].tokens_per_pass is None is found[benchmark.OWN_DRAFT].ms_per_pass
+    assert found[benchmark.OWN_TARGET].over_plain is None
+    assert [line.split(" +- ")[0] for line in benchmark.in_words(both)] == [
+        "own pass: speculative 1.60",
+        "own pass over transformers' generate: plain 2.00, speculative 3.20 times as fast",
+        "a target pass with its draft, own and assisted: 125.00 and 250.00 ms, 2.00 times as long",
+    ]
+    shorter = replace(both.variants["transformers, assisted"], gamma=3)  # its rounds are other rounds
+    assert len(benchmark.in_words(replace(both, variants=both.variants | {"transformers, assisted": shorter}))) == 2
+    assert benchmark.in_words(M) == []
+    read = Measurement.from_json(json.loads(json.dumps(asdict(both))))
+    assert read == both
+
+
+def test_variants_on_our_own_pass_run_there(pair):
+    """The same texts as on transformers' passes, and all of both models' passes are `GPT2`'s."""
+    fed = {"own": 0, "theirs": 0}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, kind in (("own", sl.GPT2), ("theirs", sl.CachedModel)):
+
+            def counted(self, *a, name=name, feed=kind.feed):
+                fed[name] += 1
+                return feed(self, *a)
+
+            patch.setattr(kind, "feed", counted)
+        own = compare(pair, Setting(new=9), 2, (benchmark.OWN_TARGET, benchmark.OWN_DRAFT, benchmark.OWN))
+        assert fed["own"] and not fed["theirs"] and own.own_v and not own.v
+        fed["own"] = 0
+        plain = compare(pair, Setting(new=9), 2, (TARGET, DRAFT, GOOGLE))
+        assert fed["theirs"] and not fed["own"] and plain.v and not plain.own_v
+    for a, b in zip(own.variants.values(), plain.variants.values(), strict=True):
+        assert (a.text, a.counts, a.passes) == (b.text, b.counts, b.passes)
+
+
+def test_own_variants_are_refused_for_another_architecture():
+    from tests.helpers.models import tiny_of
+
+    llama = sl.Pair(tiny_of("llama"), tiny_of("llama"), Words(), prompts={"a": "1 2"})
+    with pytest.raises(ValueError, match="^the target: LlamaForCausalLM is not of GPT-2's architecture"):
+        compare(llama, Setting(new=9), 1, (benchmark.OWN_TARGET,))
+    assert benchmark.can_be_fast(llama) is None
+
+
 def test_rows_without_a_baseline_or_a_draft_leave_out_what_needs_them():
     (only,) = rows(replace(M, variants={GOOGLE: M.variants[GOOGLE]}))
     assert only.speedup is None and only.predicted is None and only.tokens_per_second == 15
@@ -416,7 +475,7 @@ def test_rows_without_a_baseline_or_a_draft_leave_out_what_needs_them():
 def test_the_table_has_a_line_an_arm_and_no_empty_column():
     lines = table(M).split("\n")
     assert len(lines) == 4 and "peak" not in lines[0] and "note" not in lines[0]
-    assert " ".join(lines[3].split()) == "speculative, google 2.000 0.000 15.0 2.00 +100 % 0.667 2.50 1.53"
+    assert " ".join(lines[3].split()) == "speculative, google 2.000 0.000 15.0 2.00 +100 % 0.667 2.50 166.67 1.53"
 
 
 def test_csv_has_the_setting_and_the_figures_of_every_arm():
@@ -720,7 +779,8 @@ def test_record_holds_what_the_notebooks_replay(pair, monkeypatch, tmp_path):
     monkeypatch.setattr(room, "first_token", lambda pair, ids: seen.append(ids.shape) or {"target alone": [1.0]})
     monkeypatch.setattr(room, "cost_ratio", lambda pair: [0.123456])
     monkeypatch.setattr(room, "time_breakdown", lambda pair, ids, gammas, new, runs: {g: PARTS for g in gammas})
-    monkeypatch.setattr(room, "compare", lambda pair, setting, runs, **k: M)
+    compared = []
+    monkeypatch.setattr(room, "compare", lambda pair, setting, runs, variants, say: compared.append(variants) or M)
     monkeypatch.setattr(room, "sweep", lambda pair, factor, runs, say: seen.append((factor, runs)) or [M])
     monkeypatch.setattr(
         room, "speculative", lambda t, d, ids, new, generator: sl.speculative(t, d, ids, 20, generator=generator)
@@ -728,6 +788,7 @@ def test_record_holds_what_the_notebooks_replay(pair, monkeypatch, tmp_path):
     r = benchmark.record(pair, runs=3)
     assert seen == [(1, 500), *((f, 3) for f in ("gamma", "length", "temperature", "prompt"))]
     assert r.c == [0.1235] and set(r.v) == {"target", "draft"} and r.v["target"][64] == [0.5]
+    assert (r.own_c, r.own_v) == (r.c, r.v) and compared == [benchmark.ALL]  # this pair is GPT-2
     assert sum(x["accepted"] + 1 for x in r.rounds) == 20
     assert list(r.breakdown) == [0, 1, 2, 4, 8] and r.breakdown[4] == PARTS
     assert r.device.startswith("cpu, ") and r.torch == torch.__version__ and r.transformers and r.date and r.memory
@@ -877,11 +938,21 @@ def test_bench_prints_the_table_and_writes_three_files(quick, tmp_path, capsys):
     out = tmp_path / "new" / "mine"
     assert cli.main(["bench", "--runs", "2", "--max-new-tokens", "9", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert said.count("\n") == 1 + len(VARIANTS) + 1 and "Written: " in said
+    assert said.count("\n") == 1 + len(benchmark.ALL) + 3 + 1 and "Written: " in said
+    assert "own pass over transformers' generate: plain " in said
     assert sorted(f.name for f in out.parent.iterdir()) == ["mine.csv", "mine.json", "mine.png"]
     m = json.loads((tmp_path / "new" / "mine.json").read_text())["measurements"][0]
-    assert m["runs"] == 2 and m["setting"]["new"] == 9 and set(m["variants"]) == set(VARIANTS)
+    assert m["runs"] == 2 and m["setting"]["new"] == 9 and set(m["variants"]) == set(benchmark.ALL)
     assert (out.parent / "mine.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_leaves_our_own_forward_pass_out(quick, tmp_path, capsys):
+    words = ["bench", "--runs", "1", "--max-new-tokens", "9", "--out", str(tmp_path / "b"), "--forward", "transformers"]
+    assert cli.main(words) == 0
+    said = capsys.readouterr()
+    assert "own pass" not in said.out and not said.err.strip().startswith("On transformers")
+    m = json.loads((tmp_path / "b.json").read_text())["measurements"][0]
+    assert set(m["variants"]) == set(VARIANTS)
 
 
 def test_bench_sweeps(quick, tmp_path, capsys, written):

@@ -108,3 +108,43 @@ def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, 
     said = cli.comparison(options.parser().parse_args(words), both, runs=4)
     assert said.endswith(f"{ratio} times as fast")
     assert f"plain {10 / plain:.0f} tokens/s, speculative {10 / fast:.0f} tokens/s" in said
+
+
+# --- whose forward pass -----------------------------------------------------------------------------------------------
+
+
+WRITE = ["generate", "Once upon a time", "--seed", "3", "--max-new-tokens", "12"]
+
+
+def test_the_text_is_the_same_on_either_forward_pass(capsys):
+    texts = []
+    for more in ([], ["--forward", "own"], ["--forward", "transformers"]):
+        assert cli.main([*WRITE, "--target", "tiny", "-v", *more]) == 0
+        said = capsys.readouterr()
+        text, *_, last = said.out.strip().splitlines()
+        texts.append(text)
+        whose = "of transformers" if "transformers" in more else "our own (spec_lib.GPT2)"
+        assert last == f"forward pass: {whose}"
+        assert not said.err
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_another_architecture_goes_on_with_transformers_and_says_so(capsys, monkeypatch):
+    from tests.helpers.models import tiny_of
+
+    tiny = sl.load_pair("tiny")
+    size = len(tiny.tokenizer)
+    pair = sl.Pair(tiny.target, tiny_of("llama", vocab=size), tiny.tokenizer)
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pair)
+    assert cli.main([*WRITE, "-v"]) == 0
+    said = capsys.readouterr()
+    assert said.out.strip().endswith("forward pass: of transformers")
+    assert said.err == (
+        "On transformers' forward pass: the draft: LlamaForCausalLM is not of GPT-2's architecture (GPT2LMHeadModel): "
+        "go on with transformers.\n"
+    )
+    assert cli.main([*WRITE, "--forward", "transformers"]) == 0
+    assert not capsys.readouterr().err
+    assert cli.main([*WRITE, "--forward", "own"]) == 2
+    said = capsys.readouterr()
+    assert not said.out and "the draft: LlamaForCausalLM is not of GPT-2's architecture" in said.err

@@ -9,6 +9,7 @@ from ..devices import machine
 from .comparison import compare, sweep
 from .errors import Ratio, ratio, t_quantile
 from .measured import Counts, Measurement, Variant
+from .parts import launches, pass_parts, recorded, replay
 from .recording import FOLDER, Recording, record, recording_file, recordings
 from .reported import T5_XXL, Reported
 from .settings import DRAFT, FACTORS, RULES, TARGET, THEIRS, VARIANTS, Setting, prompts_for
@@ -38,14 +39,18 @@ __all__ = [
     "csv_text",
     "first_token",
     "in_turn",
+    "launches",
     "machine",
     "memory",
+    "pass_parts",
     "pass_seconds",
     "prompts_for",
     "ratio",
     "record",
+    "recorded",
     "recording_file",
     "recordings",
+    "replay",
     "rounded",
     "rows",
     "sweep",

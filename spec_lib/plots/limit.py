@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .costs import COST_LOOKS, attainable, stacked
-from .style import BELOW, GREYS, PALETTE, figure
+from .style import GREYS, PALETTE, figure
+
+
+_LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
 
 
 def plot_time_parts(bars: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -20,10 +23,15 @@ def plot_time_parts(bars: Mapping[str, Mapping[str, float]], title: str) -> None
         for (name, spans), (colour, hatch) in zip(stacked(parts).items(), looks, strict=False):
             widths, lefts = [b - a for a, b in spans], [a for a, _ in spans]
             axis.barh(range(len(bars)), widths, 0.6, lefts, color=colour, hatch=hatch, edgecolor="black", label=name)
+            for y, (width, left) in enumerate(zip(widths, lefts, strict=True)):
+                share = width / max(sum(values[y] for values in parts.values()), 1e-12)
+                if share >= 0.08:  # a narrower box has no room
+                    look = {"ha": "center", "va": "center", "fontsize": 9, "bbox": _LABEL}
+                    axis.text(left + width / 2, y, f"{share:.0%}", **look)
         axis.set_yticks(range(len(bars)), list(bars))
         axis.invert_yaxis()
         axis.set(xlabel="milliseconds")
-        axis.legend(**BELOW | {"bbox_to_anchor": (0.5, -0.35)}, ncols=len(names))
+        axis.figure.legend(loc="outside lower center", ncols=len(names))
 
 
 def plot_measured_roofline(
@@ -37,8 +45,9 @@ def plot_measured_roofline(
     xs = [2 ** (i / 8) for i in range(-24, 41)]  # an eighth to 32 operations per byte
     marks = [("o", GREYS[1]), ("^", GREYS[0]), ("s", PALETTE["target"]), ("D", PALETTE["bonus"]), ("v", "white")]
     with figure(8.5, 4.2, title=title) as axis:
-        for (name, bandwidth), style in zip(bandwidths.items(), ("-", "--", ":"), strict=False):
-            axis.plot(xs, [attainable(x, bandwidth, peak) / 1e9 for x in xs], style, color="black", label=name)
+        looks = [{"color": GREYS[1], "lw": 4}, {"color": "black", "ls": "--"}]  # where they agree, both are seen
+        for (name, bandwidth), look in zip(bandwidths.items(), looks, strict=False):
+            axis.plot(xs, [attainable(x, bandwidth, peak) / 1e9 for x in xs], label=name, **look)
         for i, (name, reached) in enumerate(points.items()):
             mark, colour = marks[i % len(marks)]
             look = {"color": colour, "markeredgecolor": "black", "ms": 9, "ls": "none"}

@@ -47,7 +47,7 @@ def part_of(operation) -> str:
 
 
 def name_of(operation) -> str:
-    """"addmm" of torch.ops.aten.addmm.default."""
+    """ "addmm" of torch.ops.aten.addmm.default."""
     return str(operation).split(".")[1]
 
 

@@ -113,9 +113,7 @@ NEXT_LENGTH = Exercise.against(
     },
     mistakes={
         "two more only where the whole draft was accepted: some of it is not enough": (
-            lambda rounds, first: (
-                _next([(d, d if a else 0) for d, a in rounds], first)
-            )
+            lambda rounds, first: _next([(d, d if a else 0) for d, a in rounds], first)
         ),
         "the length must not fall below 1": lambda rounds, first: _next(rounds, first, least=-99),
         "after a whole acceptance two more are drafted, not one": lambda rounds, first: _next(rounds, first, up=1),

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from .costs import COST_LOOKS, attainable, stacked
 from .style import GREYS, PALETTE, figure
 
-
 _LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
 
 

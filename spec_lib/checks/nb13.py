@@ -130,9 +130,6 @@ NEXT_LENGTH = Exercise.against(
         "after a rejection the length falls by one; it does not begin again at `first`": (
             lambda rounds, first: _next(rounds, first) if not rounds or len(set(rounds[-1])) == 1 else first
         ),
-        "all whole acceptances were counted; the last round alone decides, from its own length": (
-            lambda rounds, first: max(1, first + sum(2 if d == a else -1 for d, a in rounds))
-        ),
     },
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .costs import COST_LOOKS, attainable, stacked
-from .style import GREYS, PALETTE, figure
+from .style import BESIDE, GREYS, PALETTE, figure
 
 _LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
 
@@ -18,7 +18,7 @@ def plot_time_parts(bars: Mapping[str, Mapping[str, float]], title: str) -> None
     names = list(next(iter(bars.values())))
     parts = {part: [max(0.0, float(bar[part])) for bar in bars.values()] for part in names}
     looks = [(PALETTE["target"], ""), *COST_LOOKS]
-    with figure(8, 1.3 + 0.45 * len(bars), title=title) as axis:
+    with figure(8.5, 1.3 + 0.45 * len(bars), title=title) as axis:
         for (name, spans), (colour, hatch) in zip(stacked(parts).items(), looks, strict=False):
             widths, lefts = [b - a for a, b in spans], [a for a, _ in spans]
             axis.barh(range(len(bars)), widths, 0.6, lefts, color=colour, hatch=hatch, edgecolor="black", label=name)
@@ -30,7 +30,7 @@ def plot_time_parts(bars: Mapping[str, Mapping[str, float]], title: str) -> None
         axis.set_yticks(range(len(bars)), list(bars))
         axis.invert_yaxis()
         axis.set(xlabel="milliseconds")
-        axis.figure.legend(loc="outside lower center", ncols=len(names))
+        axis.legend(**BESIDE)
 
 
 def plot_measured_roofline(
@@ -61,4 +61,4 @@ def plot_measured_roofline(
         axis.set_ylim(low, 1.6 * peak / 1e9)
         axis.set(xlabel="arithmetic intensity, operations per byte (in float32: half the tokens in the pass)")
         axis.set_ylabel("10\u2079 operations a second")
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axis.legend(**BESIDE)

@@ -310,9 +310,9 @@ def with_all_of_the_old(cache, length, needed, step):
     return larger
 
 
-def walked(rounds, first):
+def any_accepted(rounds, first):
     for drafted, accepted in rounds:
-        first = first + 2 if drafted == accepted else max(first - 1, 1)
+        first = drafted + 2 if accepted else max(drafted - 1, 1)
     return first
 
 
@@ -399,7 +399,7 @@ ANSWERS = [
     ("grown", padded_by_a_step, "a block may need several"),
     ("grown", a_new_one, "what the cache held is lost"),
     ("grown", with_all_of_the_old, "leave zeros there"),
-    ("next_length", walked, "the last round alone decides"),
+    ("next_length", any_accepted, "some of it is not enough"),
     ("next_length", below_one, "must not fall below 1"),
     ("next_length", lambda rounds, first: rounds[-1][0] + 2, "raised IndexError"),
     ("visible", lambda start, n, bucket: torch.ones(n, bucket).tril(start - 1), "a token sees itself too"),

@@ -18,13 +18,14 @@ def plot_time_parts(bars: Mapping[str, Mapping[str, float]], title: str) -> None
     names = list(next(iter(bars.values())))
     parts = {part: [max(0.0, float(bar[part])) for bar in bars.values()] for part in names}
     looks = [(PALETTE["target"], ""), *COST_LOOKS]
+    longest = max(sum(sizes) for sizes in zip(*parts.values(), strict=True))
     with figure(8.5, 1.3 + 0.45 * len(bars), title=title) as axis:
         for (name, spans), (colour, hatch) in zip(stacked(parts).items(), looks, strict=False):
             widths, lefts = [b - a for a, b in spans], [a for a, _ in spans]
             axis.barh(range(len(bars)), widths, 0.6, lefts, color=colour, hatch=hatch, edgecolor="black", label=name)
             for y, (width, left) in enumerate(zip(widths, lefts, strict=True)):
                 share = width / max(sum(values[y] for values in parts.values()), 1e-12)
-                if share >= 0.08:  # a narrower box has no room
+                if width >= 0.08 * longest:  # a narrower box has no room
                     look = {"ha": "center", "va": "center", "fontsize": 9, "bbox": _LABEL}
                     axis.text(left + width / 2, y, f"{share:.0%}", **look)
         axis.set_yticks(range(len(bars)), list(bars))

@@ -203,6 +203,7 @@ def test_launches_are_the_operations_that_compute():
 
 def test_replayed_directly_the_operations_are_the_same():
     model, ids = sl.GPT2(tiny_gpt2(0, layers=2)), torch.arange(5)
+    model.cache.zero_()  # what lies beyond the text is whatever was in memory, NaN at times
     calls = benchmark.recorded(lambda: model.feed(ids))
     outputs = []
     for call in calls:

@@ -9,6 +9,7 @@ from ..devices import machine
 from .comparison import compare, sweep
 from .errors import Ratio, ratio, t_quantile
 from .measured import Counts, Measurement, Variant
+from .parts import launches, pass_parts, recorded, replay
 from .recording import FOLDER, Recording, record, recording_file, recordings
 from .reported import T5_XXL, Reported
 from .settings import (
@@ -62,14 +63,18 @@ __all__ = [
     "first_token",
     "in_turn",
     "in_words",
+    "launches",
     "machine",
     "memory",
+    "pass_parts",
     "pass_seconds",
     "prompts_for",
     "ratio",
     "record",
+    "recorded",
     "recording_file",
     "recordings",
+    "replay",
     "rounded",
     "rows",
     "sweep",

@@ -27,6 +27,7 @@ from .nb08 import (
     stretches,
 )
 from .nb09 import check_break_even_batch, check_speed
+from .nb13 import check_grown, check_next_length, check_visible
 
 __all__ = [
     "CLAIMS",
@@ -48,10 +49,12 @@ __all__ = [
     "check_fed_in_round",
     "check_gamma_from_table",
     "check_greedy_tokens",
+    "check_grown",
     "check_identity_sides",
     "check_lenient_acceptance",
     "check_median_and_spread",
     "check_misprinted_lines",
+    "check_next_length",
     "check_pass_times",
     "check_positions",
     "check_residual",
@@ -65,6 +68,7 @@ __all__ = [
     "check_tokens_without_bonus",
     "check_top_p",
     "check_trims",
+    "check_visible",
     "every_round",
     "every_text",
     "first_tokens",

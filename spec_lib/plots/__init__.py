@@ -21,6 +21,7 @@ from .costs import (
 )
 from .distributions import noise_band, overlap_parts, plot_distributions, plot_empirical, plot_overlap
 from .lenience import plot_gain
+from .limit import plot_measured_roofline, plot_time_parts
 from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import acceptance_positions, plot_acceptance, plot_ending, plot_rounds, plot_tapes, round_rows, tape_rows
 from .rounds_cost import plot_round_cost, round_parts
@@ -60,6 +61,7 @@ __all__ = [
     "plot_kv_cache",
     "plot_lines",
     "plot_marginal",
+    "plot_measured_roofline",
     "plot_overlap",
     "plot_pass_cost",
     "plot_power",
@@ -75,6 +77,7 @@ __all__ = [
     "plot_sweep",
     "plot_sweeps",
     "plot_tapes",
+    "plot_time_parts",
     "plot_variants",
     "prompt_of",
     "round_parts",

@@ -291,6 +291,36 @@ def true_or_false(p, q, u):
 
 
 # (exercise, answer, words that the check says)
+
+
+def padded_by_a_step(cache, length, needed, step):
+    cache[:, :, length:] = 0
+    more = torch.zeros(*cache.shape[:2], step, cache.shape[3])
+    return torch.cat([cache, more], 2)
+
+
+def a_new_one(cache, length, needed, step):
+    positions = (needed + step - 1) // step * step
+    return torch.zeros(cache.shape[0], cache.shape[1], positions, cache.shape[3])
+
+
+def with_all_of_the_old(cache, length, needed, step):
+    larger = a_new_one(cache, length, needed, step)
+    larger[:, :, : cache.shape[2]] = cache
+    return larger
+
+
+def any_accepted(rounds, first):
+    for drafted, accepted in rounds:
+        first = drafted + 2 if accepted else max(drafted - 1, 1)
+    return first
+
+
+def below_one(rounds, first):
+    drafted, accepted = rounds[-1] if rounds else (first - 2, first - 2)
+    return drafted + 2 if drafted == accepted else drafted - 1
+
+
 ANSWERS = [
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
     ("count_accepted", accepts_in_a_loop_too_late, "rejected token itself"),
@@ -366,4 +396,13 @@ ANSWERS = [
     ("speed", mean_of_rates, "rates were averaged"),
     ("break_even_batch", one_draft_in_all, "for each request, not gamma + 1 in all"),
     ("break_even_batch", against_one_request, "serves the whole batch"),
+    ("grown", padded_by_a_step, "a block may need several"),
+    ("grown", a_new_one, "what the cache held is lost"),
+    ("grown", with_all_of_the_old, "leave zeros there"),
+    ("next_length", any_accepted, "some of it is not enough"),
+    ("next_length", below_one, "must not fall below 1"),
+    ("next_length", lambda rounds, first: rounds[-1][0] + 2, "raised IndexError"),
+    ("visible", lambda start, n, bucket: torch.ones(n, bucket).tril(start - 1), "a token sees itself too"),
+    ("visible", lambda start, n, bucket: torch.ones(n, bucket).tril(), "not 0"),
+    ("visible", lambda start, n, bucket: torch.ones(n, bucket).triu(start + 1), "asked for is what may be seen"),
 ]

@@ -125,6 +125,8 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_region": lambda w: plots.plot_region(w, points={w: (0.5, 0.1)}, max_gamma=2),
     "plot_reported": lambda w: plots.plot_reported([benchmark.Reported(w, 4, 0.5, 0.1, 1.0, 1.0)], w),
     "plot_roofline": lambda w: plots.plot_roofline({w: (1e12, 1e14)}, {w: 5.0}, w),
+    "plot_measured_roofline": lambda w: plots.plot_measured_roofline({w: 1e10}, 1e11, {w: {0.5: 1e9}}, w),
+    "plot_time_parts": lambda w: plots.plot_time_parts({w: {w: 1.0, "b": 2.0}}, w),
     "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_sweeps": lambda w: plots.plot_sweeps({"prompt": {w: a_sweep(w), "b": a_sweep(w)}}, w),

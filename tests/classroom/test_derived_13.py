@@ -203,15 +203,15 @@ def test_launches_are_the_operations_that_compute():
 
 def test_replayed_directly_the_operations_are_the_same():
     model, ids = sl.GPT2(tiny_gpt2(0, layers=2)), torch.arange(5)
-    model.cache.zero_()  # what lies beyond the text is whatever was in memory, NaN at times
+    model.feed(ids)  # makes its cache
     calls = benchmark.recorded(lambda: model.feed(ids))
     outputs = []
     for call in calls:
         function, args, kwargs = parts._directly(call)
         outputs.append((function(*args, **kwargs), call[0](*call[1], **call[2])))
-    for mine, theirs in outputs:
+    for mine, theirs in outputs:  # a cache beyond its text holds whatever was in memory, NaN at times
         flat = zip(*(x if isinstance(x, (list, tuple)) else [x] for x in (mine, theirs)), strict=True)
-        assert all(torch.equal(a, b) for a, b in flat if isinstance(a, torch.Tensor))
+        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in flat if isinstance(a, torch.Tensor))
     assert sum(parts._directly(call)[0] is call[0] for call in calls) < len(calls) / 4
 
 

@@ -197,6 +197,8 @@ def test_launches_are_the_operations_that_compute():
     x = torch.ones(4, 4)
     calls = benchmark.recorded(lambda: (x.t(), x[1:], x.view(16), x.unbind(), x.split(2), x.unsqueeze(0)))
     assert len(calls) == 6 and benchmark.launches(calls) == 0
+    calls = benchmark.recorded(lambda: (x[None].expand(2, 4, 4) @ x, x.detach()))
+    assert "_unsafe_view" in map(parts.name_of, next(zip(*calls, strict=True))) and benchmark.launches(calls) == 1
     calls = benchmark.recorded(lambda: (x + 1, x.clone().copy_(x), x @ x))
     assert benchmark.launches(calls) == len(calls) == 4
 

@@ -186,6 +186,100 @@ def test_what_is_not_gpt2_is_refused_in_a_sentence():
         sl.GPT2(wrapped)
 
 
+def hooked(model):
+    model.transformer.h[1].register_forward_hook(lambda module, given, out: None)
+
+
+def watched_before(model):
+    model.register_forward_pre_hook(lambda module, given: None)
+
+
+def offloaded(model):
+    mlp = model.transformer.h[0].mlp
+    mlp.forward = mlp.forward
+
+
+def pruned(model):
+    model.transformer.h[2].attn.num_heads = 2
+
+
+def attending_otherwise(model):
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("ours", lambda *a, **k: None)
+    model.config._attn_implementation = "ours"
+
+
+def quantized(model):
+    class Linear8(torch.nn.Linear):
+        pass
+
+    model.lm_head.__class__ = Linear8
+
+
+def reparametrized(model):
+    torch.nn.utils.parametrizations.weight_norm(model.transformer.wte)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (hooked, r"^transformer\.h\.1 has a forward hook, which would not be called: remove it"),
+        (watched_before, "^this GPT-2 has a forward hook"),
+        (offloaded, r"^transformer\.h\.0\.mlp of this GPT-2 is a GPT2MLP with more to it than its weights"),
+        (pruned, r"^transformer\.h\.2\.attn of this GPT-2 has heads pruned away: go on with transformers"),
+        (attending_otherwise, "attends by 'ours', a function of your own, which would not be called"),
+        (quantized, "^lm_head of this GPT-2 is a Linear8 with more to it than its weights"),
+        (reparametrized, r"^transformer\.wte of this GPT-2 is a ParametrizedEmbedding"),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_a_gpt2_that_computes_something_else_is_refused(change, sentence):
+    """It would be computed without the change, and the text would be another model's."""
+    model = gpt2()
+    sl.GPT2(model)
+    change(model)
+    with pytest.raises(ValueError, match=sentence) as raised:
+        sl.GPT2(model)
+    assert "\n" not in str(raised.value)
+
+
+def test_one_that_reads_in_both_directions_is_refused():
+    model = gpt2()
+    model.config.is_causal = False
+    with pytest.raises(ValueError, match="reads a text in both directions"):
+        sl.GPT2(model)
+
+
+def test_other_objects_are_refused_with_a_way_on():
+    from transformers import GPT2Config, GPT2DoubleHeadsModel, GPT2LMHeadModel
+
+    class Louder(GPT2LMHeadModel):
+        def forward(self, *a, **k):
+            out = super().forward(*a, **k)
+            out.logits *= 2
+            return out
+
+    config = GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=9)
+    for made in (Louder(config), GPT2DoubleHeadsModel(config)):
+        with pytest.raises(ValueError, match=f"^{type(made).__name__} is not of GPT-2's architecture"):
+            sl.GPT2(made)
+    with pytest.raises(ValueError, match=r"^Pair is not a transformers model: pass its \.target\.$"):
+        sl.GPT2(sl.load_pair("tiny"))
+    with pytest.raises(ValueError, match=r"^CachedModel is not a transformers model: pass its \.model\.$"):
+        sl.GPT2(sl.CachedModel(gpt2()))
+    with pytest.raises(ValueError, match="^OptimizedModule wraps a model: pass the GPT2LMHeadModel inside it"):
+        sl.GPT2(torch.compile(gpt2()))
+
+
+def test_what_transformers_itself_hooks_in_is_no_reason():
+    """It adds hooks to collect hidden states when these were asked for once."""
+    model = gpt2()
+    with torch.no_grad():
+        model(torch.arange(5)[None], output_hidden_states=True)
+    alike(model, [(0, 5, None)])
+
+
 def llama_for(pair: sl.Pair) -> torch.nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 

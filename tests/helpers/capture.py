@@ -1,8 +1,8 @@
-"""CUDA graphs without a card: what stands in for PyTorch's records every operation and runs it again on the same memory.
+"""CUDA graphs without a card: what stands in for PyTorch's records each operation and runs it again on the same memory.
 
-`with pretended() as events:` puts it in place; `GPT2(model, graphs=True)` then captures on any device.  What is the same
-as on a card: the arguments that PyTorch's functions take; a replay knows nothing of Python's numbers of later passes;
-what a capture returns holds nothing (here NaN) until it was replayed; a wait for the device in a capture is refused.
+`with pretended() as events:` puts it in place; `GPT2(model, graphs=True)` then captures on any device.  As on a card:
+PyTorch's functions take these arguments; a replay knows nothing of the numbers that Python had meanwhile; what a
+capture returns holds nothing (here NaN) until it was replayed; a wait for the device in a capture is refused.
 What only a card shows: whether its kernels can be captured, the memory that graphs share, streams that run at once.
 """
 
@@ -56,7 +56,7 @@ def _tensors(tree) -> list[torch.Tensor]:
 
 
 def _storage(x: torch.Tensor) -> int:
-    return getattr(x, "inner", x).untyped_storage().data_ptr()
+    return (x.inner if type(x) is sim.SimTensor else x).untyped_storage().data_ptr()
 
 
 @contextlib.contextmanager

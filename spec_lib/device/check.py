@@ -10,7 +10,7 @@ from time import perf_counter
 import torch
 
 from .. import benchmark
-from . import speed
+from . import own, speed
 from .exact import Finding, exactness, reason, work
 from .speed import ALPHAS, GAMMA, Timed
 
@@ -54,6 +54,12 @@ def run(
     exact = [told(finding, "WRONG") for finding in exactness(device, progress)]
     say("\nThe work of a round")
     counted = [told(work(device, rule), "MORE") for rule in ("google", "deepmind")]
+    say(
+        "\nOur own forward pass of GPT-2"
+        + ("" if device.type == "cuda" else " (its CUDA graphs are tried on CUDA only)")
+    )
+    exact += [told(finding, "WRONG") for finding in own.exactness(device, progress)]
+    counted += [told(finding, "MORE") for finding in own.work(device)]
     kind = "the shapes of GPT-2" if shapes is speed.REAL else "small shapes (--full: those of GPT-2)"
     say(f"\nSpeed: {kind}, random weights")
     draft, *targets = shapes

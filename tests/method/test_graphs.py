@@ -118,6 +118,15 @@ def test_what_another_text_left_is_not_seen(pairs):
     assert torch.equal(second.feed(ids), expected) and not second.feed(ids[:5]).isnan().any()
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("end", [256, 257, 258, 512, 513, 1024])
+def test_at_the_border_of_a_bucket(pairs, n, end):
+    ids = torch.randint(2048, (end,), generator=torch.Generator().manual_seed(end))
+    for plain, fixed in ([p.target.fresh() for p in pairs], [p.draft.fresh() for p in pairs]):
+        plain.feed(ids[: end - n], 1), fixed.feed(ids[: end - n], 1)
+        assert torch.allclose(plain.feed(ids[end - n :]), fixed.feed(ids[end - n :]), **CLOSE)
+
+
 def test_padding_writes_nothing_but_the_text(pairs):
     """A padded block leaves the cache as the same block without padding does, beyond its end too."""
     fixed, exact = (sl.GPT2(pairs[1].target.model, graphs="eager") for _ in range(2))
@@ -151,7 +160,7 @@ def test_no_further_from_float64_than_slices(dtype):
 def test_a_block_is_drafted_as_token_by_token(pairs, m):
     """The tokens, q, and what has been read afterwards, up to the last position of the context and no further."""
     ids = torch.randint(2048, (1030,), generator=torch.Generator().manual_seed(0))
-    for length in (8, 250, 1024 - m - 3):
+    for length in (8, 254, 1024 - m - 3):
         for sampling in (sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)):
             plain, fixed = (pair.draft.fresh() for pair in pairs)
             plain.feed(ids[:length]), fixed.feed(ids[:length])

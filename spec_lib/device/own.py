@@ -30,31 +30,33 @@ def ways(device: torch.device) -> dict[str, bool | str]:
     return {OWN: False, GRAPHS: True} if device.type == "cuda" else {OWN: False}
 
 
-def exactness(device: torch.device, progress: Callable[[str], object] = lambda text: None) -> Iterator[Finding]:
-    """Each check as it is done, for each way: logits, greedy texts, the output distribution, both rules."""
-    few, many = exact.tiny(3), exact.tiny(31)
+def exactness(
+    device: torch.device, way: str, progress: Callable[[str], object] = lambda text: None
+) -> Iterator[Finding]:
+    """Each check as it is done, for one of the `ways`: logits, greedy texts, the output distribution, both rules."""
+    few, many, graphs = exact.tiny(3), exact.tiny(31), ways(device)[way]
     prompts = torch.randint(31, (exact.PROMPTS, 5), generator=torch.Generator().manual_seed(1))
-    for way, graphs in ways(device).items():
 
-        def made(models, graphs=graphs):
-            return [GPT2(model, graphs=graphs) for model in exact.moved(models, device)]
+    def made(models):
+        return [GPT2(model, graphs=graphs) for model in exact.moved(models, device)]
 
-        yield from exact.findings(
-            {
-                f"{way}, logits": lambda graphs=graphs: _logits(device, graphs),
-                f"{way}, greedy": lambda made=made: exact._greedy(*made(many), prompts, "google"),
-                f"{way}, distribution": lambda made=made: exact._distribution(few[0], *made(few)),
-                f"{way}, rule deepmind": lambda made=made: exact._same_texts(*made(few)),
-            },
-            progress,
+    checks = {
+        "logits": lambda: _logits(device, graphs),
+        "greedy": lambda: exact._greedy(*made(many), prompts, "google"),
+        "distribution": lambda: exact._distribution(few[0], *made(few)),
+        "rule deepmind": lambda: exact._same_texts(*made(few)),
+    }
+    yield from exact.findings({f"{way}, {name}": check for name, check in checks.items()}, progress)
+
+
+def work(device: torch.device, way: str) -> Finding:
+    """The work of a round under the rule "google", in one of the `ways`."""
+    try:
+        return exact.work(
+            device, "google", watched=functools.partial(exact.OwnWatched, graphs=ways(device)[way]), way=f"{way}, "
         )
-
-
-def work(device: torch.device) -> Iterator[Finding]:
-    """The work of a round under the rule "google", for each way."""
-    for way, graphs in ways(device).items():
-        made = functools.partial(exact.OwnWatched, graphs=graphs)
-        yield exact.work(device, "google", watched=made, way=f"{way}, ")
+    except Exception as error:  # as in `exact.findings`
+        return Finding(False, f"{way}, rule google: {exact.reason(error)}")
 
 
 @torch.no_grad()

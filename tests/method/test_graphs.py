@@ -164,8 +164,10 @@ def test_a_block_is_drafted_as_token_by_token(pairs, m):
         for sampling in (sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)):
             plain, fixed = (pair.draft.fresh() for pair in pairs)
             plain.feed(ids[:length]), fixed.feed(ids[:length])
-            unread, source, expected = ids[length : length + m], sl.Randomness(1), []
-            tokens, q = fixed.draft_block(unread, 4, sampling, sl.Randomness(1))
+            unread, expected = ids[length : length + m], []
+            source, other = sl.Randomness(1), sl.Randomness(1)
+            source.uniforms(254, 0), other.uniforms(254, 0)  # two are left of those that it drew at once
+            tokens, q = fixed.draft_block(unread, 4, sampling, other)
             for i in range(4):
                 p = sampling.probabilities(plain.feed(unread, 1)[-1])
                 assert torch.allclose(p, q[i], rtol=1e-3, atol=1e-6)

@@ -104,15 +104,13 @@ class GPT2:
         self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """As `protocols.BlockDrafting`, with fixed shapes: k tokens in one graph."""
-        start, m = self.length, len(unread)
-        if (
-            not (self.state and start and 1 <= m <= 2 and 1 <= k <= fixed.LONGEST)
-            or start + m + k - 1 > self.max_length
-        ):
+        start, read = self.length, len(unread) + k - 1
+        fits = len(unread) <= 2 and 1 <= k <= fixed.LONGEST and start + read <= self.max_length
+        if not (self.state and start and fits):
             return None
         drafted = self.state.draft(unread, start, k, sampling, randomness)
-        self.length = start + m + k - 1
-        self.fed += m + k - 1
+        self.length += read
+        self.fed += read
         return drafted
 
     def rollback(self, length: int) -> None:

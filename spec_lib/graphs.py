@@ -56,7 +56,11 @@ class States:
 
 
 class State:
-    """A cache of the whole context, and the passes of fixed shape over it.  All its passes are on one stream."""
+    """A cache of the whole context, and the passes of fixed shape over it, all on one stream.
+
+    A text that gave NaN logits is over, also where it is rolled back to before them: until the cache is emptied, every
+    later pass gives NaN too.
+    """
 
     def __init__(self, model, capture: bool):
         self.weights, self.graphs = _addresses(model.model), {}

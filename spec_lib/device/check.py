@@ -10,7 +10,7 @@ from time import perf_counter
 import torch
 
 from .. import benchmark
-from . import speed
+from . import own, speed
 from .exact import Finding, exactness, reason, work
 from .speed import ALPHAS, GAMMA, Timed
 
@@ -54,6 +54,12 @@ def run(
     exact = [told(finding, "WRONG") for finding in exactness(device, progress)]
     say("\nThe work of a round")
     counted = [told(work(device, rule), "MORE") for rule in ("google", "deepmind")]
+    captured = []  # of CUDA graphs, which nobody uses who does not ask for them
+    say(f"\nOur own forward pass of GPT-2{'' if device.type == 'cuda' else ' (CUDA graphs are tried on CUDA only)'}")
+    for way in own.ways(device):
+        right = captured if way == own.GRAPHS else exact
+        right += [told(finding, "WRONG") for finding in own.exactness(device, way, progress)]
+        counted.append(told(own.work(device, way), "MORE"))
     kind = "the shapes of GPT-2" if shapes is speed.REAL else "small shapes (--full: those of GPT-2)"
     say(f"\nSpeed: {kind}, random weights")
     draft, *targets = shapes
@@ -76,7 +82,7 @@ def run(
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    lines = verdict(exact, counted, timed)
+    lines = verdict(exact, counted, timed, captured)
     say(f"\nVerdict, after {perf_counter() - started:.0f} seconds\n" + "\n".join(f"  {line}" for line in lines))
     return Result(all(finding.good for finding in exact), lines, timed)
 
@@ -94,12 +100,21 @@ def machine_line(device: torch.device) -> str:
     return " | ".join([*parts, f"{torch.get_num_threads()} CPU thread(s)"])
 
 
-def verdict(exact: list[Finding], counted: list[Finding], timed: list[Timed]) -> list[str]:
+def verdict(
+    exact: list[Finding], counted: list[Finding], timed: list[Timed], captured: list[Finding] | None = None
+) -> list[str]:
     """In words: is it exact, and which pair should pay, at which gamma, or why not."""
     wrong = sum(not finding.good for finding in exact)
     lines = [f"NOT exact on this device: {wrong} of {len(exact)} checks failed, those marked WRONG above."]
     if not wrong:
         lines = ["Exact on this device, as far as these checks can see."]
+    if captured:
+        right = all(finding.good for finding in captured)
+        lines.append(
+            "With CUDA graphs too: GPT2(model, graphs=True) can be used here."
+            if right
+            else "CUDA graphs do NOT do what they must here: leave graphs=True out. Nothing else uses them."
+        )
     if not all(finding.good for finding in counted):
         lines.append("It is slower than it need be: a round does more work than the algorithm asks for (MORE above).")
     for found in timed:

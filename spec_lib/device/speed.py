@@ -7,7 +7,7 @@ rate that real pairs have are predictions, and called so.  Notebooks 08 and 09.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import torch
@@ -16,7 +16,8 @@ from .. import benchmark
 from ..devices import one_thread
 from ..pairs import Pair
 from ..theory import predict, round_cost
-from .exact import random_gpt2
+from . import own
+from .exact import random_gpt2, reason
 
 # (layers, width, heads); the first of each is the draft, the others are targets.
 REAL = {"distilgpt2": (6, 768, 12), "gpt2": (12, 768, 12), "gpt2-medium": (24, 1024, 16),
@@ -51,6 +52,7 @@ class Timed:
 
     pair: its name.  target: the name of the target's shape.  threads: of the CPU, as its models use them.  v: role ->
     n -> seconds of each pass over n tokens.  c: the cost ratio of each run.  memory: bytes.  comparison: all variants.
+    own: the same pair on our own forward pass, way -> [v of the target, the draft's seconds a token]; or why not.
     """
 
     pair: str
@@ -60,6 +62,7 @@ class Timed:
     c: list[float]
     memory: dict[str, int]
     comparison: benchmark.Measurement
+    own: dict[str, list | str] = field(default_factory=dict)
 
     def costs(self) -> tuple[float, dict[int, float]]:
         """c, and v(n) / v(1) of the target, from the medians."""
@@ -68,8 +71,7 @@ class Timed:
 
     def predicted(self, alpha: float) -> tuple[float, int]:
         """The largest speed-up over GAMMAS that c and v promise at this acceptance rate, and its gamma."""
-        c, v = self.costs()
-        return max((predict(alpha, gamma, c, v), gamma) for gamma in GAMMAS)
+        return best(alpha, *self.costs())
 
     def a_round(self) -> tuple[float, float]:
         """Time of a round at GAMMA in plain tokens: as it was measured, and as c and v have it."""
@@ -77,6 +79,11 @@ class Timed:
         plain, fast = rows[benchmark.TARGET], rows[GOOGLE]
         per_pass = fast.tokens / fast.passes  # of all rounds, as the seconds are
         return per_pass * fast.seconds / plain.seconds, round_cost(GAMMA, *self.costs())
+
+
+def best(alpha: float, c: float, v: dict[int, float]) -> tuple[float, int]:
+    """The largest speed-up over GAMMAS at this acceptance rate, and its gamma."""
+    return max((predict(alpha, gamma, c, v), gamma) for gamma in GAMMAS)
 
 
 def measure(target: str, draft: str, shapes: dict, device, dtype: torch.dtype, progress: Callable) -> Timed:
@@ -101,6 +108,28 @@ def measure(target: str, draft: str, shapes: dict, device, dtype: torch.dtype, p
         benchmark.compare(
             pair, benchmark.Setting(gamma=GAMMA, new=32), 3, say=lambda text: progress(f"{name}: {text}")
         ),
+        {way: _own(models, graphs, progress, f"{name}: {way}") for way, graphs in own.ways(device).items()},
+    )
+
+
+def _own(models: list[torch.nn.Module], graphs: bool | str, progress: Callable, text: str) -> list | str:
+    progress(text)
+    try:
+        (v, _), (_, draft) = (own.seconds(model, graphs, COUNTS, GAMMA) for model in models)
+    except (RuntimeError, MemoryError, ValueError) as error:  # what was measured before it stays
+        return reason(error)
+    return [{n: benchmark.rounded(found) for n, found in v.items()}, benchmark.rounded(draft)]
+
+
+def _own_line(way: str, found: list | str) -> str:
+    if isinstance(found, str):
+        return f"{way}: left out, {found}"
+    c, v = own.costs(*found)
+    gain, gamma = best(ALPHAS[1], c, v)
+    return (
+        f"{way}: a pass over 1 token: {1e3 * median(found[0][1]):.2f} ms; over {GAMMA + 1}: {v[GAMMA + 1]:.2f} times "
+        f"that; a draft token: {1e3 * median(found[1]):.2f} ms, c {c:.2f}; times as fast as its own plain decoding, "
+        f"predicted: {gain:.2f} at alpha {ALPHAS[1]} (gamma {gamma})"
     )
 
 
@@ -120,6 +149,7 @@ def report(found: Timed) -> str:
         f"a round at gamma {GAMMA} took as long as {took:.2f} tokens of plain decoding; "
         f"the formula predicts {formula:.2f}",
         "times as fast, predicted: " + ", ".join(predictions),
+        *(_own_line(way, found) for way, found in found.own.items()),
         f"measured with these random weights, whose alpha of {rows[GOOGLE].alpha:.2f} says nothing about real pairs:",
         *("  " + line for line in benchmark.table(found.comparison).split("\n")),
     ])  # fmt: skip

@@ -370,7 +370,8 @@ def with_zero(eos):
     return [0] if eos is None else [0, *eos] if isinstance(eos, list) else [0, eos]
 
 
-V, S, C, D, G, R, OWN = "verification", "sampling", "cache", "decoding", "drafting", "records", "gpt2"
+V, S, C, D, G, R, OWN, FIXED = (
+    "verification", "sampling", "cache", "decoding", "drafting", "records", "gpt2", "graphs")  # fmt: skip
 EXACT = ("rule_distribution", "rule_references", "loop_distribution")
 RULE = ("rule_distribution", "rule_references")
 ROLLBACK = (cache.CachedModel, "rollback")
@@ -802,6 +803,43 @@ TEXTS = (
     ),
     Text("a drafted token of no chance goes unnoticed", "arguments", " and chances[i] > 0", ""),
     Text("a rule's nonsense goes unnoticed", "arguments", "if not abs(of_next - 1) <= 0.02 or not", "if not"),
+    # --- passes of fixed shape
+    Text("the mask hides a token from itself", FIXED, "self.steps[:bucket] > at", "self.steps[:bucket] >= at"),
+    Text("the mask shows the next position", FIXED, "self.steps[:bucket] > at", "self.steps[:bucket] > 1 + at"),
+    Text("padding goes on at the next positions", FIXED, "torch.minimum(self.start + self.steps[:size], self.last)",
+         "self.start + self.steps[:size]"),
+    Text("padding is what the last block left", FIXED, "if n < size:", "if n > size:"),
+    Text("a pass starts where the last one did", FIXED, "        self.start.fill_(start)\n", ""),
+    Text("a block ends where the last one did", FIXED, "        self.last.fill_(start + n - 1)\n", ""),
+    Text("a bucket one position short", FIXED, "self._bucket(start + n)", "self._bucket(start + n - 1)"),
+    Text("a drafting bucket for one token", FIXED, "self._bucket(start + m + k - 1)", "self._bucket(start + m)"),
+    Text("the padded rows are returned", FIXED, "self._block(size, bucket))[:n]", "self._block(size, bucket))"),
+    Text("drafting stays at one position", FIXED, "tokens[-1], at[-1:] + 1", "tokens[-1], at[-1:]"),
+    Text("drafting uses one uniform for all", FIXED, "draw(q[-1], self.uniforms[i])", "draw(q[-1], self.uniforms[0])"),
+    Text("drafting ignores the sampling", FIXED, "sampling.probabilities(", "Sampling().probabilities("),
+    Text("one graph for every sampling", FIXED, "(m, k, sampling, bucket), lambda", "(m, k, bucket), lambda"),
+    Text("one graph for every bucket", FIXED, "self._run((size, bucket)", "self._run((size,)"),
+    Text("all uniforms of a block at once", FIXED,
+         "[randomness.uniforms(1, start + m + i) for i in range(k)]", "[randomness.uniforms(k, start + m)]"),
+    Text("logits are the graph's own", FIXED, "logits[-keep:]).clone()", "logits[-keep:])"),
+    Text("drafted tokens are the graph's own", FIXED, "tokens.clone(), q.clone()", "tokens, q.clone()"),
+    Text("drafted q is the graph's own", FIXED, "tokens.clone(), q.clone()", "tokens.clone(), q"),
+    Text("another text's numbers stay in the cache", FIXED, "        state.body.cache.zero_()\n", ""),
+    Text("a state of other weights", FIXED, " or state.weights != _addresses(model.model)", ""),
+    Text("states never come back", FIXED, "self.free.append, state)", "id, state)"),
+    Text("a state lives as long as its text's model", FIXED, "self.body = copy.copy(model)", "self.body = model"),
+    Text("tensors of inference mode", FIXED, "with torch.inference_mode(False):", "with torch.no_grad():"),
+    Text("graphs without end", FIXED, "if len(self.graphs) >= MOST:", "if len(self.graphs) < 0:"),
+    Text("a captured pass that never ran", FIXED, "            graph.replay()\n", ""),
+    Text("nothing warms up", FIXED, "with torch.cuda.stream(self.stream):", "while False:"),
+    Text("the warm-up does not wait", FIXED, "            self.stream.wait_stream(here)\n", ""),
+    Text("nobody waits for the warm-up", FIXED, "            here.wait_stream(self.stream)\n", ""),
+    Text("CUDA graphs on any device", FIXED, 'device.type != "cuda"', 'device.type == "none"'),
+    Text("each text has a state of its own", OWN, "made.states = self.graphs, self.states", "_ = self.graphs, 0"),
+    Text("a drafted block read whole", OWN, "len(unread) + k - 1", "len(unread) + k"),
+    Text("an emptied cache keeps its numbers", OWN, "if self.state and not length:", "if False:"),
+    Text("a block drafted with randomness of one's own", G, "type(self.randomness) is Randomness and", ""),
+    Text("a block drafted beyond the target's width", G, " and self.vocab == self.model.vocab", ""),
     # --- the draft
     Text(
         "draft ignores its sampling",

@@ -1,14 +1,19 @@
 """Passes of fixed shape: the numbers of `GPT2`, whatever the block, the bucket or the text before it.
 
-Capture needs a card.  What is captured is run here as it is ("eager").
+Capture needs a card.  What is captured is run here as it is ("eager"), and once more with a stand-in for CUDA's graphs
+that replays what it recorded (`tests.helpers.capture`).
 """
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
 
 import spec_lib as sl
+from spec_lib import graphs
+from tests.helpers import capture
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-4}  # another order of addition over the bucket; the logits reach 20
 
@@ -111,6 +116,167 @@ def test_what_another_text_left_is_not_seen(pairs):
     del first
     second = pair.target.fresh()
     assert torch.equal(second.feed(ids), expected) and not second.feed(ids[:5]).isnan().any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("end", [256, 257, 258, 512, 513, 1024])
+def test_at_the_border_of_a_bucket(pairs, n, end):
+    ids = torch.randint(2048, (end,), generator=torch.Generator().manual_seed(end))
+    for plain, fixed in ([p.target.fresh() for p in pairs], [p.draft.fresh() for p in pairs]):
+        plain.feed(ids[: end - n], 1), fixed.feed(ids[: end - n], 1)
+        assert torch.allclose(plain.feed(ids[end - n :]), fixed.feed(ids[end - n :]), **CLOSE)
+
+
+def test_padding_writes_nothing_but_the_text(pairs):
+    """A padded block leaves the cache as the same block without padding does, beyond its end too."""
+    fixed, exact = (sl.GPT2(pairs[1].target.model, graphs="eager") for _ in range(2))
+    ids = torch.arange(30)
+    fixed.feed(ids[:9]), exact.feed(ids[:9])
+    fixed.feed(ids[9:14]), exact.feed(ids[9:14])
+    fixed.feed(ids[14:17]), exact.feed(ids[14:15]), exact.feed(ids[15:17])
+    assert fixed.state.sizes == [1, 2, 5]
+    assert torch.allclose(fixed.cache, exact.cache, **CLOSE) and not fixed.cache[:, :, :, 17:].any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_no_further_from_float64_than_slices(dtype):
+    pair = sl.load_pair("tiny")
+    text = sl.autoregressive(pair.fast().draft, pair.encode("Once"), 600, generator=0).ids[0]
+    for network in (pair.target, pair.draft):
+        network = copy.deepcopy(network).to(dtype)
+        plain, fixed = sl.GPT2(network), sl.GPT2(network, graphs="eager")
+        exact = copy.deepcopy(network).double()(text[None]).logits[0]
+        far = {plain: 0.0, fixed: 0.0}
+        for end in range(5, len(text), 5):
+            for model in far:
+                logits = model.feed(text[model.length : end])
+                assert logits.dtype == dtype
+                far[model] = max(far[model], float((logits - exact[end - len(logits) : end]).abs().max()))
+        assert 0 < far[fixed] <= 1.5 * far[plain]
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_a_block_is_drafted_as_token_by_token(pairs, m):
+    """The tokens, q, and what has been read afterwards, up to the last position of the context and no further."""
+    ids = torch.randint(2048, (1030,), generator=torch.Generator().manual_seed(0))
+    for length in (8, 254, 1024 - m - 3):
+        for sampling in (sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)):
+            plain, fixed = (pair.draft.fresh() for pair in pairs)
+            plain.feed(ids[:length]), fixed.feed(ids[:length])
+            unread, expected = ids[length : length + m], []
+            source, other = sl.Randomness(1), sl.Randomness(1)
+            source.uniforms(254, 0), other.uniforms(254, 0)  # two are left of those that it drew at once
+            tokens, q = fixed.draft_block(unread, 4, sampling, other)
+            for i in range(4):
+                p = sampling.probabilities(plain.feed(unread, 1)[-1])
+                assert torch.allclose(p, q[i], rtol=1e-3, atol=1e-6)
+                unread = source.draw(p, 0)
+                expected.append(int(unread))
+            assert tokens.tolist() == expected
+            assert (fixed.length, fixed.fed) == (plain.length, plain.fed) == (length + m + 3, length + m + 3)
+    assert fixed.length == fixed.max_length
+
+
+def test_a_block_that_it_cannot_draft_is_left_to_the_loop(pairs):
+    ids, source = torch.arange(1030), sl.Randomness(1)
+    for model, length, m, k in [(1, 0, 1, 4), (1, 8, 3, 4), (1, 8, 1, 0), (1, 8, 1, 33), (1, 1020, 1, 5), (0, 8, 1, 4)]:
+        model = pairs[model].draft.fresh()
+        if length:
+            model.feed(ids[:length])
+        assert model.draft_block(ids[:m], k, sl.Sampling(), source) is None
+        assert model.length == model.fed == length and source.used == 0
+
+
+@pytest.mark.parametrize("gamma", [2, 7])
+def test_texts_that_end_with_the_context(pairs, gamma):
+    """The last rounds have no room for a whole block; the draft, whose q is needed, has none at all."""
+    ids = torch.randint(2048, (1, 990), generator=torch.Generator().manual_seed(0))
+    texts = [sl.speculative(p.target, p.draft, ids, 35, gamma=gamma, generator=3).tokens.tolist() for p in pairs]
+    assert texts[0] == texts[1] and len(texts[0]) == 35
+
+
+def test_a_draft_length_that_changes_pads_and_grows(pairs):
+    ids = pairs[0].encode("Once upon a time")
+
+    def gamma(rounds):
+        return (4, 0, 9, 1, 3, 0, 0, 6)[len(rounds) % 8]
+
+    texts = [sl.speculative(p.target, p.draft, ids, 120, gamma=gamma, generator=3).tokens.tolist() for p in pairs]
+    assert texts[0] == texts[1]
+
+
+def test_a_state_made_in_inference_mode_serves_other_texts():
+    pair = sl.load_pair("tiny").fast(graphs="eager")
+    ids = pair.encode("Once upon a time")
+    with torch.inference_mode():
+        first = sl.speculative(pair.target, pair.draft, ids, 20, generator=0).tokens.tolist()
+    assert sl.speculative(pair.target, pair.draft, ids, 20, generator=0).tokens.tolist() == first
+
+
+# --- capture ----------------------------------------------------------------------------------------------------------
+
+
+def test_replays_write_the_same_texts(pairs):
+    """Captured in one text, replayed in the next ones, with prompts of other lengths and on both sides of a bucket."""
+    prompts = [torch.randint(2048, (1, n), generator=torch.Generator().manual_seed(n)) for n in (4, 9, 235)]
+    with capture.pretended() as events:
+        pair = sl.load_pair("tiny").fast(graphs=True)
+        for ids in prompts:
+            for sampling in (sl.Sampling(), sl.Sampling(0.7, 20, 0.9), sl.Sampling(0)):
+                texts = [
+                    sl.speculative(p.target, p.draft, ids, 40, sampling=sampling, generator=1) for p in (pair, pairs[0])
+                ]
+                assert texts[0].tokens.tolist() == texts[1].tokens.tolist()
+        state = pair.target.states.free[0]
+        assert len(pair.target.states.free) == 1 and {bucket for _, bucket in state.graphs} == {256, 512}
+        captured = events.count("capture")
+        sl.speculative(pair.target, pair.draft, prompts[0], 40, generator=1)
+        assert events.count("capture") == captured  # nothing new
+    assert events[:6] == ["side waits for here", "on side", "back", "here waits for side", "capture", "replay"]
+
+
+def test_what_a_pass_returned_outlives_the_next_replay():
+    with capture.pretended():
+        model = sl.GPT2(sl.load_pair("tiny").draft, graphs=True)
+        model.feed(torch.arange(4))
+        first = model.feed(torch.tensor([4]))
+        kept = first.clone()
+        tokens, q = model.draft_block(torch.tensor([5]), 3, sl.Sampling(), sl.Randomness(0))
+        drafted, before = tokens.tolist(), q.clone()
+        model.feed(torch.tensor([6])), model.draft_block(torch.tensor([7]), 3, sl.Sampling(), sl.Randomness(9))
+    assert torch.equal(first, kept) and tokens.tolist() == drafted and torch.equal(q, before)
+
+
+def test_the_oldest_graphs_make_room(pairs, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST", 3)
+    ids = pairs[0].encode("Once upon a time")
+    with capture.pretended():
+        pair = sl.load_pair("tiny").fast(graphs=True)
+        for temperature in (0.5, 1.0, 1.5):
+            sampling = sl.Sampling(temperature)
+            texts = [
+                sl.speculative(p.target, p.draft, ids, 20, sampling=sampling, generator=1) for p in (pair, pairs[0])
+            ]
+            assert texts[0].tokens.tolist() == texts[1].tokens.tolist()
+        assert len(pair.draft.states.free[0].graphs) == 3
+
+
+def test_weights_that_were_moved_or_replaced_get_a_new_state():
+    """Graphs read the addresses that the weights had when they were recorded."""
+    with capture.pretended():
+        network = copy.deepcopy(sl.load_pair("tiny").draft)
+        model, ids = sl.GPT2(network, graphs=True), torch.arange(5)
+        first = model.fresh()
+        first.feed(ids), first.feed(ids)
+        del first
+        network.transformer.h[0].mlp.c_fc.weight = torch.nn.Parameter(network.transformer.h[0].mlp.c_fc.weight * 2)
+        changed, plain = model.fresh(), sl.GPT2(network)
+        for part in (ids, ids):
+            assert torch.allclose(changed.feed(part), plain.feed(part), **CLOSE)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_cuda_graphs_are_refused_off_cuda():

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from spec_lib import __main__ as cli
-from spec_lib import autoregressive, benchmark, device, drafting, verification
+from spec_lib import autoregressive, benchmark, device, drafting, gpt2, graphs, verification
 from spec_lib.benchmark import Measurement, Setting, Variant, recording
-from spec_lib.device import check, exact, speed
+from spec_lib.device import check, exact, own, speed
 from spec_lib.device.exact import Finding, moved, rarity, synchronisations, tiny, work
 from spec_lib.device.speed import Timed
+from tests.helpers import capture
 from tests.helpers.wrong_rules import accept_inverted, residual_absolute, rule_of
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -159,6 +160,78 @@ def test_what_the_device_cannot_do_in_16_bits_is_left_out(monkeypatch):
     monkeypatch.setattr(exact, "speculative", refuse)
     good, text = sixteen()
     assert good and text.startswith("left out, not done by this device") and "'Half'" in text
+
+
+# --- our own forward pass ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def every_way(monkeypatch):
+    """Fixed shapes too, and CUDA graphs, which a stand-in captures."""
+    ways = {own.OWN: False, "fixed shapes": "eager", own.GRAPHS: True}
+    monkeypatch.setattr(own, "ways", lambda device: ways)
+    with capture.pretended():
+        yield ways
+
+
+def test_our_own_forward_pass_is_tried_in_every_way(quick, every_way):
+    for way in every_way:
+        found = [*own.exactness(CPU, way), own.work(CPU, way)]
+        assert len(found) == 5 and all(f.good and f.text.startswith(way) for f in found), found
+        assert "float32" in found[0].text and "float16" in found[0].text and "and 0 more" not in found[4].text
+
+
+def test_where_cuda_graphs_are_tried():
+    assert own.ways(CPU) == {own.OWN: False}
+    assert own.ways(CUDA) == {own.OWN: False, own.GRAPHS: True}
+
+
+@pytest.mark.parametrize("way", [own.OWN, "fixed shapes", own.GRAPHS])
+def test_another_scale_is_seen_in_the_logits_and_another_text(quick, every_way, monkeypatch, way):
+    attend = gpt2.scaled_dot_product_attention
+    monkeypatch.setattr(gpt2, "scaled_dot_product_attention", lambda *a, scale: attend(*a, scale=scale * 1.001))
+    assert [f.good for f in own.exactness(CPU, way)][0] is False
+    monkeypatch.setattr(gpt2, "scaled_dot_product_attention", lambda *a, scale: attend(*a, scale=scale).neg())
+    monkeypatch.setattr(exact, "TEXTS", 80)
+    found = [f.good for f in own.exactness(CPU, way)]
+    assert found[0] is found[2] is False
+
+
+def test_nan_logits_are_not_near(every_way, monkeypatch):
+    feed = gpt2.GPT2.feed
+    monkeypatch.setattr(gpt2.GPT2, "feed", lambda self, *a: feed(self, *a) + torch.nan)
+    assert not own._logits(CPU, False)[0]
+
+
+def test_graphs_that_fail_are_told_and_leave_the_rest_exact(quick, every_way, monkeypatch, capsys):
+    def refuse(*a):
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore of it")
+
+    monkeypatch.setattr(graphs.State, "_captured", refuse)
+    monkeypatch.setattr(speed, "SMALL", {"1x8": (1, 8, 2), "2x8": (2, 8, 2)})
+    code, out, _ = run(capsys)
+    assert code == 0 and out.count("WRONG with CUDA graphs") == 4 and out.count("MORE  with CUDA graphs") == 1
+    assert "CUDA graphs do NOT do what they must here: leave graphs=True out" in out and "Exact on this device" in out
+    assert "with CUDA graphs: left out, RuntimeError: CUDA error: operation not permitted" in out
+
+
+def test_what_our_own_pass_costs(monkeypatch):
+    found = measured(0.1, 1.2)
+    found.own = {own.OWN: [{1: [0.5], 2: [0.5], 3: [0.5], 5: [1.0], 9: [1.5]}, [0.05]], own.GRAPHS: "no memory"}
+    said = speed.report(found)
+    assert (
+        f"{own.OWN}: a pass over 1 token: 500.00 ms; over 5: 2.00 times that; a draft token: 50.00 ms, c 0.10" in said
+    )
+    assert "times as fast as its own plain decoding, predicted: 1.82 at alpha 0.7 (gamma 2)" in said
+    assert f"{own.GRAPHS}: left out, no memory" in said
+
+
+@pytest.mark.parametrize("way", [False, "eager", True])
+def test_the_seconds_of_our_own_pass(every_way, way):
+    network = exact.random_gpt2((1, 8, 2), 31, "cpu")
+    v, draft = own.seconds(network, way, (1, 2, 5), 4, runs=3)
+    assert list(v) == [1, 2, 5] and all(len(times) == 3 and min(times) > 0 for times in v.values())
+    assert len(draft) == 3 and (draft is v[1]) == (way is False)
 
 
 # --- the work of a round --------------------------------------------------------------------------------------------
@@ -316,6 +389,8 @@ def timings_only(monkeypatch):
     """Only the timings are left to do."""
     monkeypatch.setattr(check, "exactness", lambda device, progress: iter([Finding(True, "all")]))
     monkeypatch.setattr(check, "work", lambda device, rule: Finding(True, rule))
+    monkeypatch.setattr(own, "exactness", lambda device, way, progress: iter([Finding(True, way)]))
+    monkeypatch.setattr(own, "work", lambda device, way: Finding(True, way))
 
 
 def test_a_shape_that_does_not_fit_is_left_out_and_the_others_are_measured(timings_only, quick, monkeypatch, capsys):

@@ -17,7 +17,7 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from tests.helpers import sim
+from tests.helpers import capture, sim
 
 pytestmark = pytest.mark.skipif(not sim.SUPPORTED, reason="this PyTorch cannot register a device written in Python")
 MIXED = "Expected all tensors to be on the same device"
@@ -284,6 +284,11 @@ CASES = {  # which models, new tokens, options
     "with EOS": ("pair", 40, {"eos_token_id": "a late token of the text"}),
     "gamma 8 with EOS": ("pair", 80, {"gamma": 8, "eos_token_id": "as above"}),
     "gamma 1 with EOS": ("pair", 40, {"gamma": 1, "eos_token_id": "as above"}),
+    "our own forward pass": ("own", 24, {}),
+    "fixed shapes": ("fixed", 40, {}),
+    "fixed shapes, greedy": ("fixed", 24, {"sampling": sl.Sampling(0), "gamma": 2}),
+    "fixed shapes, top-k and top-p": ("fixed", 24, {"sampling": sl.Sampling(0.7, 20, 0.9)}),
+    "fixed shapes, traced": ("fixed", 24, {"trace": True}),
     "a narrower draft": ((6, 5), 60, {}),
     "a wider draft": ((6, 9), 60, {}),
     "a narrower draft, traced": ((6, 5), 30, {"trace": True}),
@@ -307,8 +312,9 @@ def rounds_and_waits(models, ids, new, **options):
 
 def models_of(what, pair, where):
     """Target, draft and prompt, on the CPU or on the device."""
-    if what == "pair":
-        return (pair.target, pair.draft), pair.encode(PROMPT)
+    if what in ("pair", "own", "fixed"):
+        used = pair if what == "pair" else pair.fast(graphs="eager" if what == "fixed" else False)
+        return (used.target, used.draft), pair.encode(PROMPT)
     target, *draft = tables(where, *(w for w in what if isinstance(w, int)))
     return (target, draft[0] if draft else what[1]), torch.tensor([[0, 1, 2, 0, 1]], device=where)
 
@@ -399,6 +405,17 @@ def test_a_finished_text_is_where_its_prompt_was(pair, sim_pair):
     for ids in (sim_pair.encode(PROMPT), pair.encode(PROMPT)):  # a prompt on the CPU is moved
         g = sl.speculative(sim_pair.target, sim_pair.draft, ids, 8, generator=1)
         assert g.tokens.device.type == "cpu" and g.ids.device.type == "sim"
+
+
+def test_captured_passes_write_the_same_text_with_one_wait_a_round(pair, sim_pair):
+    with capture.pretended() as events:
+        fast = sim_pair.fast(graphs=True)
+        for sampling in (sl.Sampling(), sl.Sampling(0.7, 20, 0.9)):
+            found = rounds_and_waits((fast.target, fast.draft), sim_pair.encode(PROMPT), 24, sampling=sampling)
+            here = sl.speculative(pair.target, pair.draft, pair.encode(PROMPT), 24, sampling=sampling, generator=5)
+            assert [t for r, _ in found for t in r.tokens] == here.tokens.tolist()
+            assert all(waits == ["tolist"] for _, waits in found)
+    assert events.count("replay") >= 2 * len(found) > events.count("capture") >= 4
 
 
 # Faults that a CPU does not show, each planted in a public seam.

@@ -153,8 +153,8 @@ def plain_gpt2(model: torch.nn.Module) -> torch.nn.Module:
     attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)  # None for "eager", which is the layer's own
     if not getattr(attention, "__module__", "transformers.").startswith("transformers."):
         raise ValueError(
-            f"this GPT-2 attends by {config._attn_implementation!r}, a function of your own, which would not be called: go "
-            "on with transformers."
+            f"this GPT-2 attends by {config._attn_implementation!r}, a function of your own, which would not be "
+            "called: go on with transformers."
         )
     kinds = _gpt2_parts()
     for path, part in model.named_modules():

@@ -268,7 +268,7 @@ def test_other_objects_are_refused_with_a_way_on():
         sl.GPT2(sl.load_pair("tiny"))
     with pytest.raises(ValueError, match=r"^CachedModel is not a transformers model: pass its \.model\.$"):
         sl.GPT2(sl.CachedModel(gpt2()))
-    with pytest.raises(ValueError, match="^OptimizedModule wraps a model: pass the GPT2LMHeadModel inside it"):
+    with pytest.raises(ValueError, match="^OptimizedModule wraps a model: pass the GPT2LMHeadModel inside"):
         sl.GPT2(torch.compile(gpt2()))
 
 

@@ -642,7 +642,12 @@ TEXTS = (
     Text("positions that change their meaning let in", C, "if border is not None and size", "if False and size"),
     Text("sliding windows let in", C, "if window is not None and longest >= window:", "if False:"),
     Text("recurrent models let in", "architectures", 'or getattr(model, "_is_stateful", False)', "or False"),
-    Text("models that read in both directions let in", "architectures", "    check_causal(model)\n    border", "    border"),
+    Text(
+        "models that read in both directions let in",
+        "architectures",
+        "    check_causal(model)\n    border",
+        "    border",
+    ),
     Text("our own pass lets them in", "architectures", "    check_causal(model)\n    attention", "    attention"),
     Text("training mode kept", "modes", "part.training = False", "part.training = True"),
     # --- the loop

@@ -78,11 +78,12 @@ class ModelSession:
     def propose(self, k: int) -> Draft:
         """At most k tokens, fewer where the draft's context ends, none where it is full."""
         # The last drafted token is not fed, so it needs no position.
-        room = max(0, min(k, self.most - len(self.text) + 1))
+        size = len(self.text)
+        room = max(0, min(k, self.most - size + 1))
         unread, tokens, distributions = self.unread(), [self.empty], []
         if not len(unread):
             raise ValueError(
-                f"the draft model holds {self.model.length} tokens and the text has {len(self.text)}: another text was "
+                f"the draft model holds {self.model.length} tokens and the text has {size}: another text was "
                 "read with it between two rounds; give it a fresh(), so that each text has a cache of its own."
             )
         if room and (block := self._in_one_block(unread, int(room))):
@@ -90,7 +91,7 @@ class ModelSession:
             return Draft(self.drafted, q, cut=room < k)
         for i in range(int(room)):
             distributions.append(self._distribution(self._feed(unread)))
-            unread = self.randomness.draw(distributions[-1], len(self.text) + i)
+            unread = self.randomness.draw(distributions[-1], size + i)
             tokens.append(unread)
         self.drafted = torch.cat(tokens)
         return Draft(self.drafted, torch.stack(distributions) if distributions else None, cut=room < k)

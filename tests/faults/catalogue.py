@@ -798,7 +798,7 @@ TEXTS = (
         DRAW,
         "token = self.randomness.draw(distribution, self.size)",
     ),
-    Text("the draft's tokens drawn for one position", G, "len(self.text) + i)", "len(self.text))"),
+    Text("the draft's tokens drawn for one position", G, "size + i)", "size)"),
     Text("a trace holds the drafter's own buffer", "tracing", 't.to("cpu", copy=True)', 't.to("cpu")'),
     Text("every part is traced", "tracing", 'if "distributions" in self.parts:', "if self.parts:"),
     Text(
@@ -885,7 +885,7 @@ TEXTS = (
             "positions",
         ),
     ),
-    Text("draft's context crossed", G, "room = max(0, min(k, self.most - len(self.text) + 1))", "room = k"),
+    Text("draft's context crossed", G, "room = max(0, min(k, self.most - size + 1))", "room = k"),
     Text("tracing counts as work", G, "self.model.fed = fed", "pass"),
     Text(
         "tracing leaves its token in the cache",

@@ -193,8 +193,8 @@ def test_a_block_that_it_cannot_draft_is_left_to_the_loop(pairs):
 def test_a_draft_of_another_width_goes_token_by_token(width):
     networks = [random_gpt2((1, 16, 2), vocab, "cpu", seed=vocab, positions=64) for vocab in (31, width)]
     texts = []
-    for graphs in (False, "eager"):
-        target, draft = (sl.GPT2(network, graphs=graphs) for network in networks)
+    for shapes in (False, "eager"):
+        target, draft = (sl.GPT2(network, graphs=shapes) for network in networks)
         texts.append(sl.speculative(target, draft, torch.arange(5), 30, generator=1).tokens.tolist())
     assert texts[0] == texts[1]
 

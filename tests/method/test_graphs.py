@@ -13,6 +13,7 @@ import torch
 
 import spec_lib as sl
 from spec_lib import graphs
+from spec_lib.device.exact import random_gpt2
 from tests.helpers import capture
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-4}  # another order of addition over the bucket; the logits reach 20
@@ -186,6 +187,16 @@ def test_a_block_that_it_cannot_draft_is_left_to_the_loop(pairs):
             model.feed(ids[:length])
         assert model.draft_block(ids[:m], k, sl.Sampling(), source) is None
         assert model.length == model.fed == length and source.used == 0
+
+
+@pytest.mark.parametrize("width", [27, 35])
+def test_a_draft_of_another_width_goes_token_by_token(width):
+    networks = [random_gpt2((1, 16, 2), vocab, "cpu", seed=vocab, positions=64) for vocab in (31, width)]
+    texts = []
+    for shapes in (False, "eager"):
+        target, draft = (sl.GPT2(network, graphs=shapes) for network in networks)
+        texts.append(sl.speculative(target, draft, torch.arange(5), 30, generator=1).tokens.tolist())
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("gamma", [2, 7])

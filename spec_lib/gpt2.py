@@ -148,7 +148,8 @@ class GPT2:
         (layers, 2, heads, positions, size), [:, 0] keys, [:, 1] values."""
         capacity = min(self.max_length, -(-end // STEP) * STEP)
         shape = (len(self.blocks), 2, self.heads, capacity, self.embedding.shape[1] // self.heads)
-        cache = self.embedding.new_empty(shape)
+        with torch.inference_mode(False):  # else nothing could be written to it outside inference mode
+            cache = self.embedding.new_empty(shape)
         if self.length:
             cache[:, :, :, : self.length] = self.cache[:, :, :, : self.length]
         return cache

@@ -101,6 +101,18 @@ def test_training_mode_and_gradients_are_none_of_its_business():
     assert all(part.training for part in model.modules())
 
 
+def test_a_cache_that_grew_in_inference_mode_goes_on_outside():
+    model = gpt2()
+    ours, theirs = sl.GPT2(model), sl.CachedModel(model)
+    ids = torch.arange(300) % 61
+    with torch.inference_mode():
+        ours.feed(ids), theirs.feed(ids)
+    assert torch.allclose(ours.feed(ids[:5]), theirs.feed(ids[:5]), **CLOSE)
+    with torch.inference_mode():
+        made = ours.fresh()
+    assert torch.allclose(made.feed(ids[:5]), theirs.fresh().feed(ids[:5]), **CLOSE)
+
+
 def test_the_weights_are_shared():
     """What is learnt or loaded into the model is what the next pass computes with."""
     model = gpt2()

@@ -118,9 +118,10 @@ class Randomness:
             where = self.generator.device if self.generator is not None else "cpu"
             fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
             self.block, self.used, self.left = fresh.to(self.device, non_blocking=True), 0, max(k, 256)
+            self.singly = self.block.split(1)  # most are asked for one by one: all these views in one call
         self.left -= k
         self.used += k
-        return self.block[self.used - k : self.used]
+        return self.singly[self.used - 1] if k == 1 else self.block[self.used - k : self.used]
 
     def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
         """One token from the distribution p (vocab,), for this position of the text: (1,) int64."""

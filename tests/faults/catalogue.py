@@ -577,7 +577,8 @@ TEXTS = (
     Text(
         "the last uniform handed out is the next one's first",
         S,
-        "self.used += k\n        return self.singly[self.used - 1] if k == 1 else self.block[self.used - k : self.used]",
+        "self.used += k\n        return self.singly[self.used - 1] if k == 1 else "
+        "self.block[self.used - k : self.used]",
         "self.used += max(k - 1, 1)\n        return self.block[max(0, self.used - k) : max(k, self.used)]",
         ("randomness",),
     ),

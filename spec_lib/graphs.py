@@ -1,6 +1,6 @@
 """Forward passes of fixed shape for `GPT2`, which a CUDA graph can replay.  Derived in notebook 13.
 
-A pass of a small model launches a few hundred kernels, and on a GPU the launching takes longer than the arithmetic.  A
+A pass launches some hundred kernels, and on a GPU the launching may take longer than what is launched.  A
 CUDA graph is a recording of them that is launched as one.  It repeats the same operations on the same memory, so that
 nothing in it may depend on the text's length: the tokens and their positions are read from tensors that stay where they
 are, and attention is over a whole bucket of the cache, under a mask that hides what lies after each token.
@@ -17,13 +17,13 @@ import torch
 from .sampling import Randomness, Sampling, draw
 
 BUCKET = 256  # attention is over a multiple of so many positions, or over the whole context
-LONGEST = 32  # tokens of a block of fixed shape; longer ones pay for their launches by themselves
+LONGEST = 32  # tokens of a block of fixed shape; longer ones are mostly prompts, each of a length of its own
 MOST = 128  # graphs that one cache keeps
 
 
 def check(graphs: bool | str, device: torch.device) -> None:
     """Raise ValueError for what `GPT2(graphs=...)` does not know, and for CUDA graphs on another device."""
-    if graphs not in (False, True, "eager"):
+    if not isinstance(graphs, bool) and graphs != "eager":
         raise ValueError(f'graphs must be True, False or "eager" (fixed shapes without capture), got {graphs!r}')
     if graphs is True and device.type != "cuda":
         raise ValueError(f"CUDA graphs need a model on a CUDA device, and this one is on {device}: leave graphs out.")
@@ -33,7 +33,8 @@ class States:
     """The caches of all texts of one model, each with its graphs, which are tied to the cache's address.
 
     A text takes one when it is first read, and it comes back when the text's `GPT2` is gone: of texts that are written
-    one after the other all use the same, of two at once each has its own.
+    one after the other all use the same, of two at once each has its own.  Threads that capture at the same time, or
+    texts on several streams, are not provided for.
     """
 
     def __init__(self, capture: bool):
@@ -58,8 +59,8 @@ class States:
 class State:
     """A cache of the whole context, and the passes of fixed shape over it, all on one stream.
 
-    A text that gave NaN logits is over, also where it is rolled back to before them: until the cache is emptied, every
-    later pass gives NaN too.
+    A text that gave NaN logits is over, also where it is rolled back to before them: until the cache is emptied, a
+    later pass over the same bucket may give NaN too.
     """
 
     def __init__(self, model, capture: bool):
@@ -118,7 +119,7 @@ class State:
 
     def _block(self, size: int, bucket: int) -> torch.Tensor:
         # A block that is shorter than `size` is padded with its last token, at that token's own position: these rows
-        # compute what the last one does and write it where it writes it, so that padding leaves no trace.
+        # compute what the last one does and write it where it writes it, so that padding leaves no trace but rounding.
         return self._score(self.ids[:size], torch.minimum(self.start + self.steps[:size], self.last), bucket, size)
 
     def _drafted(self, m: int, k: int, sampling: Sampling, bucket: int) -> tuple[torch.Tensor, torch.Tensor]:

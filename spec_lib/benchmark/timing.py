@@ -37,7 +37,11 @@ def _wait(device) -> None:
 
 
 def rotated(things: Sequence, run: int) -> list:
-    """The things in the order of this run, which rotates: A B C, B C A, C A B.  None always follows the same other."""
+    """The things in the order of this run, which rotates: A B C, B C A, C A B.
+
+    None is always the first or the last.  Most turns leave each after the same other: what one call leaves in a cache
+    is there for the next.
+    """
     first = run % len(things) if things else 0
     return [*things[first:], *things[:first]]
 
@@ -61,7 +65,7 @@ def pass_seconds(model, counts: Sequence[int], context: int = 64, runs: int = 20
     """v(n): seconds of `runs` passes over n new tokens after `context` others in the KV cache, for each n in counts.
 
     All counts take their turn within a run, in an order that rotates, so that a slow spell of the machine meets them
-    all, and none always follows the same other; one turn warms up.  model: a transformers model, or a model of our
+    all, and none is always the first; one turn warms up.  model: a transformers model, or a model of our
     protocol.  ValueError for a count below 1, or for more positions than the model has.  Derived in notebook 02.
     """
     counts, runs = [as_int(n) or 0 for n in counts], at_least_one("runs", runs)

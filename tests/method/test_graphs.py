@@ -298,3 +298,5 @@ def test_cuda_graphs_are_refused_off_cuda():
         pair.fast(graphs=True)
     with pytest.raises(ValueError, match="graphs must be True, False or \"eager\".*got 'yes'"):
         sl.GPT2(pair.target, graphs="yes")
+    with pytest.raises(ValueError, match="graphs must be True, False or"):
+        sl.GPT2(pair.target, graphs=1)

@@ -1,6 +1,6 @@
 """GPT-2's forward pass in our own words: the same weights and logits as transformers', at a fraction of the overhead.
 
-For small models most of the time of a pass is not arithmetic but what happens between the operations: modules, hooks,
+For small models most of the time of a pass is overhead: modules and hooks between the operations, small operations for
 masks, a cache that is copied whenever it grows.  Here is only what has to be computed.  Derived in notebook 13.
 """
 

@@ -1,6 +1,6 @@
 """Forward passes of fixed shape for `GPT2`, which a CUDA graph can replay.  Derived in notebook 13.
 
-A pass launches some hundred kernels, and on a GPU the launching may take longer than what is launched.  A
+A pass launches hundreds of kernels, and on a GPU the launching may take longer than what is launched.  A
 CUDA graph is a recording of them that is launched as one.  It repeats the same operations on the same memory, so that
 nothing in it may depend on the text's length: the tokens and their positions are read from tensors that stay where they
 are, and attention is over a whole bucket of the cache, under a mask that hides what lies after each token.
@@ -65,7 +65,7 @@ class State:
 
     def __init__(self, model, capture: bool):
         self.weights, self.graphs = _addresses(model.model), {}
-        self.body = copy.copy(model)  # the weights and the layers; without the text, whose end it must not outlive
+        self.body = copy.copy(model)  # its weights and layers; not the text's `GPT2` itself, which would then live on
         self.body.state = self.body.states = None
         self.sizes = [1, 2]  # of blocks, ascending; the first longer block, gamma + 1 tokens, adds its own
         self.capture, device = capture, model.device

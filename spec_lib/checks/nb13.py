@@ -61,8 +61,11 @@ GROWN = Exercise.against(
         "this has exactly `needed` positions, so that the next token makes it grow again: round up to a multiple": (
             lambda c, n, needed, step: _written(c, n, needed)
         ),
-        "one more step is not always enough: a block may need several": (
+        "count from `needed`: one step more than the cache had may be too little, too much, or no multiple of `step`": (
             lambda c, n, needed, step: _written(c, n, c.shape[2] + step)
+        ),
+        "`needed` is the whole length, the first `length` positions included": (
+            lambda c, n, needed, step: _written(c, n, _steps(n + needed, step))
         ),
         "this was rounded down, and `needed` positions do not fit": (
             lambda c, n, needed, step: _written(c, n, max(c.shape[2], step * (needed // step)))
@@ -131,6 +134,10 @@ NEXT_LENGTH = Exercise.against(
             lambda rounds, first: _next(rounds, first) if not rounds or len(set(rounds[-1])) == 1 else first
         ),
     },
+    errors={
+        "IndexError": "before the first round there is none to look at: return `first`",
+        "AttributeError": "here a round is a pair of numbers, (drafted, accepted), not a `Round`: unpack it",
+    },
 )
 
 
@@ -170,6 +177,12 @@ VISIBLE = Exercise.against(
         "the cached tokens are seen, but not the new ones": lambda s, n, b: _seen(s, n, b, lambda i, j: j < s),
         "this is what must be hidden; asked for is what may be seen": (
             lambda s, n, b: _seen(s, n, b, lambda i, j: j > s + i)
+        ),
+        "this is the mask that is added to the scores; asked for is 1 where a token may look, else 0": (
+            lambda s, n, b: [[0.0 if j <= s + i else -math.inf for j in range(b)] for i in range(n)]
+        ),
+        "rows are new tokens and columns positions, not the other way round": (
+            lambda s, n, b: [[int(j <= s + i) for i in range(n)] for j in range(b)]
         ),
         "the bucket beyond the text is seen: it holds zeros, or what was rolled back": (
             lambda s, n, b: _seen(s, n, b, lambda i, j: j <= s + i or j >= s + n)

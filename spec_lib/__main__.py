@@ -150,7 +150,8 @@ def bench(args: argparse.Namespace) -> int:
     if args.sweep:
         variants = (benchmark.TARGET, benchmark.DRAFT, benchmark.GOOGLE) + (tuple(benchmark.FAST) if own else ())
         measured = benchmark.sweep(pair, args.sweep, values, setting, runs, variants, progress)
-        tables = [f"{args.sweep} {m.value}\n{benchmark.table(m)}\n" for m in measured]
+        words = ["\n".join([benchmark.table(m), *benchmark.in_words(m)]) for m in measured]
+        tables = [f"{args.sweep} {m.value}\n{text}\n" for m, text in zip(measured, words, strict=True)]
         found = {f"{pair.name} on {machine}": measured}
         plots.plot_sweep(found, f"Speed-up against {args.sweep}", args.sweep, save=picture)
     else:

@@ -183,7 +183,8 @@ def load_pair(
 def refuse_choice(target: str | None, draft: str | None) -> None:
     """Raise ValueError for names that cannot be a pair, before anything is downloaded or loaded."""
     if target is None:
-        raise ValueError(f"a draft ({draft}) needs a target: name both, or neither.")
+        own = ", ".join(TINY_DRAFTS)
+        raise ValueError(f"a draft ({draft}) needs a target: name both, or neither. Drafts of tiny: {own}.")
     if target == "tiny":
         if draft is not None and draft not in TINY_DRAFTS:
             raise ValueError(f"the embedded pair has the drafts {', '.join(TINY_DRAFTS)}; there is no {draft!r}.")

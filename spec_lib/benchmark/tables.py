@@ -182,7 +182,7 @@ def in_words(measurement: Measurement) -> list[str]:
     theirs, assisted = (found.get(name, Row(name)) for name in THEIRS)
     if own.over_plain:
         margin = f" +- {own.plain_margin:.2f}" if own.plain_margin is not None else ""
-        costs = f" (c = {own.c:.3f})" if own.c else ""
+        costs = f" (c = {own.c:.3f}; predicted {own.predicted:.2f})" if own.c else ""
         lines.append(f"own pass: speculative {own.over_plain:.2f}{margin} times as fast as plain{costs}")
     if theirs.tokens_per_second:
         gains = [row.tokens_per_second / theirs.tokens_per_second for row in (plain, own)]

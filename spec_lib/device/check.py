@@ -132,6 +132,7 @@ def verdict(
         lines += [
             f"These are predictions, from c and v measured here, at an acceptance rate alpha of {ALPHAS[1]}, divided",
             f"by what a round took beyond c and v, where it took more: up to {max(slower):.2f} times as long.",
+            "They are of transformers' forward pass; our own, which `generate` takes for GPT-2, has a line of its own.",
         ]
     else:
         lines.append("Whether it pays is not known: nothing was timed.")

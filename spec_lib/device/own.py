@@ -79,8 +79,8 @@ def _logits(device: torch.device, graphs: bool | str) -> tuple[bool, str]:
         good &= ours <= allowed
         said.append(f"{str(dtype)[6:]} {ours:.1e} (transformers' own {theirs:.1e}, allowed {allowed:.1e})")
     return good, (
-        f"of {POSITIONS} positions, fed in blocks with rollbacks, at most so far from float64 in a logit (the largest "
-        f"is {float(reference.abs().max()):.1f}): {'; '.join(said)}"
+        f"of {POSITIONS} positions, fed in blocks with rollbacks; a logit's largest distance from float64 (the largest "
+        f"logit is {float(reference.abs().max()):.1f}): {'; '.join(said)}"
     )
 
 

@@ -429,6 +429,7 @@ def test_a_variant_on_our_own_pass_is_compared_with_its_own_plain_loop():
         "own pass over transformers' generate: plain 2.00, speculative 3.20 times as fast",
         "a target pass with its draft, own and assisted: 125.00 and 250.00 ms, 2.00 times as long",
     ]
+    assert benchmark.in_words(both)[0].endswith(f"as plain (c = 0.100; predicted {own.predicted:.2f})")
     shorter = replace(both.variants["transformers, assisted"], gamma=3)  # its rounds are other rounds
     assert len(benchmark.in_words(replace(both, variants=both.variants | {"transformers, assisted": shorter}))) == 2
     assert benchmark.in_words(M) == []

@@ -351,6 +351,7 @@ def test_the_verdict_says_whether_it_pays_and_why_not():
     assert "should not pay" in said[2] and "a draft token costs 0.90 of one" in said[2]
     assert "a pass over 5 tokens costs 6.00 of one over 1" in said[3]
     assert "predictions" in said[4] and "acceptance rate alpha of 0.7" in said[4]
+    assert "of transformers' forward pass" in said[6]
     said = check.verdict([Finding(False, ""), *fine], [Finding(False, "")], [])
     assert said[0].startswith("NOT exact on this device: 1 of 2 checks failed") and "does more work" in said[1]
     assert "not known" in said[-1]

@@ -959,7 +959,9 @@ def test_bench_leaves_our_own_forward_pass_out(quick, tmp_path, capsys):
 def test_bench_sweeps(quick, tmp_path, capsys, written):
     words = ["bench", "--sweep", "gamma", "--values", "1", "3", "--runs", "1", "--max-new-tokens", "9"]
     assert cli.main([*words, "--out", str(tmp_path / "s")]) == 0
-    assert "gamma 1\n" in capsys.readouterr().out and {g for *_, g in written} == {1, 3}
+    out = capsys.readouterr().out
+    assert "gamma 1\n" in out and {g for *_, g in written} == {1, 3}
+    assert out.count("own pass: speculative ") == 2  # each value's, over its own plain loop
     assert len(json.loads((tmp_path / "s.json").read_text())["measurements"]) == 2
 
 

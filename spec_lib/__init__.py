@@ -1,8 +1,9 @@
 """Speculative sampling, small enough to read: the module that the course's notebooks derive piece by piece."""
 
-from . import benchmark, checks, plots, protocols, widgets
+from . import benchmark, checks, drafters, plots, protocols, widgets
 from .cache import CachedModel, TableModel
 from .classroom import setup_line
+from .coupling import SharedNoise
 from .decoding import autoregressive, speculative, speculative_rounds
 from .drafting import ModelDrafter
 from .gpt2 import GPT2
@@ -12,7 +13,8 @@ from .protocols import Draft
 from .records import Generation, Round, Summary, summarize
 from .sampling import Randomness, Sampling, draw, probabilities
 from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
-from .verification import residual, verify_deepmind, verify_google
+from .trees import verify_tree
+from .verification import residual, verify_block, verify_deepmind, verify_google
 
 __all__ = [
     "CachedModel",
@@ -24,6 +26,7 @@ __all__ = [
     "Round",
     "Randomness",
     "Sampling",
+    "SharedNoise",
     "Summary",
     "TableModel",
     "autoregressive",
@@ -32,6 +35,7 @@ __all__ = [
     "checks",
     "check_vocabulary",
     "draw",
+    "drafters",
     "evaluating",
     "expected_tokens",
     "load_pair",
@@ -44,8 +48,10 @@ __all__ = [
     "speculative",
     "speculative_rounds",
     "summarize",
+    "verify_block",
     "verify_deepmind",
     "verify_google",
+    "verify_tree",
     "walltime_improvement",
     "widgets",
 ]

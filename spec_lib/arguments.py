@@ -1,28 +1,25 @@
-"""What the loops refuse of their own accord, each in one sentence; a caller's options in one form.
+"""What the loops refuse before any work, each in one sentence; a caller's options in one form.
 
-What a model, a drafter or a source of randomness refuses is said where it is defined.  Whoever reads `decoding` for the
-algorithm need not open this file.
+What a model, a drafter or a source of randomness refuses is said where it is defined, what is wrong with its answers in
+`answers`.  Whoever reads `decoding` and `writer` for the algorithm need not open either file.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import reprlib
 from collections.abc import Callable, Iterable
 
 import torch
 
-from . import protocols
+from . import answers, protocols
 from .numbers import as_int, described
-from .protocols import Draft
 from .records import Round
 from .sampling import Sampling
+from .trees import verify_tree
 from .verification import RULES
 
 TRACES = ("distributions", "overlap", "caches")  # what a round can keep: `trace=` names some of them
-
-# --- before any work --------------------------------------------------------------------------------------------------
 
 
 def a_text(
@@ -128,26 +125,33 @@ def a_gamma(gamma: int | Callable[[list[Round]], int]) -> Callable[[list[Round]]
     return checked
 
 
-def a_rule(rule: str | protocols.Rule) -> Callable:
-    """The rule as a function of (p, q, drafted, uniforms, position)."""
+def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, bool]:
+    """The rule as a function of (p, q, drafted, uniforms, position, parents), and whether it goes token by token."""
+    own = getattr(randomness, "rule", None)
+    if rule is None:
+        rule = own or "google"
+    elif own is not None and rule != own:
+        raise ValueError(
+            f"{type(randomness).__name__} is exact under its own rule only: leave rule out, got {described(rule)}"
+        )
     if isinstance(rule, type) or not (callable(rule) or (isinstance(rule, str) and rule in RULES)):
-        raise ValueError(f'rule must be "google", "deepmind" or a function like verify_google, got {described(rule)}')
+        names = ", ".join(f'"{name}"' for name in RULES)
+        raise ValueError(f"rule must be {names} or a function like verify_google, got {described(rule)}")
     rule = rule if callable(rule) else RULES[rule]
     try:
-        asks = rule.forward if isinstance(rule, torch.nn.Module) else rule
-        told = "position" in inspect.signature(asks).parameters
+        asks = inspect.signature(rule.forward if isinstance(rule, torch.nn.Module) else rule).parameters
     except (TypeError, ValueError):  # some functions written in C have none
-        told = False
+        asks = ()
+    papers = rule in (RULES["google"], RULES["deepmind"])
+    of_trees = rule if "parents" in asks else verify_tree if papers else answers.no_trees(rule)
 
-    def asked(p, q, drafted, uniforms, position):
-        answer = rule(p, q, drafted, uniforms, **({"position": position} if told else {}))
-        n, next_p = answer if isinstance(answer, (tuple, list)) and len(answer) == 2 else (None, None)
-        one = n.numel() == 1 if isinstance(n, torch.Tensor) else as_int(n) is not None
-        if not one or getattr(next_p, "shape", None) != p.shape[1:]:
-            raise ValueError(f"the rule must return n and a distribution, got {described(answer)}")
-        return n, next_p
+    def asked(p, q, drafted, uniforms, position, parents=None):
+        if parents is not None:
+            return answers.a_judgement(of_trees(p, q, drafted, uniforms, parents=parents), p, drafted.shape)
+        told = {"position": position} if "position" in asks else {}
+        return answers.a_judgement(rule(p, q, drafted, uniforms, **told), p, None)
 
-    return asked
+    return asked, getattr(rule, "token_by_token", True)
 
 
 def a_trace(trace: bool | Iterable[str]) -> frozenset[str]:
@@ -157,64 +161,3 @@ def a_trace(trace: bool | Iterable[str]) -> frozenset[str]:
     if parts is None or any(part not in TRACES for part in parts):
         raise ValueError(f"trace must be True, False or some of {', '.join(TRACES)}, got {trace!r}")
     return frozenset(parts)
-
-
-# --- in a round -------------------------------------------------------------------------------------------------------
-
-
-def own_cache(target: protocols.Model, size: int) -> None:
-    """The target holds as many tokens as this text has, less one.  (Another text of that length is not noticed.)"""
-    if target.length != size - 1:
-        raise ValueError(
-            f"the target holds {target.length} tokens instead of {size - 1}: another text was read with it between two "
-            "rounds; give it a fresh(), so that each text has a cache of its own."
-        )
-
-
-def a_draft(draft: Draft, asked: int, vocab: int) -> Draft:
-    """A draft of at most as many tokens as were asked for, with a distribution for each, no wider than the target's."""
-    if not isinstance(draft, Draft) or not isinstance(draft.tokens, torch.Tensor) or draft.tokens.ndim != 1:
-        raise ValueError(f"the drafter must give a Draft(tokens, q) with tokens of shape (k,), got {described(draft)}")
-    k, q = len(draft.tokens), draft.q
-    if q is not None and getattr(q, "ndim", 0) + isinstance(q, torch.Tensor) != 3:
-        raise ValueError(f"the drafter's q must be a tensor (k, vocab) or None, got {described(q)}")
-    if k > asked or (q is not None and len(q) != k):
-        raise ValueError(
-            f"the drafter was asked for at most {asked} tokens and gave {k}"
-            + ("" if q is None else f" with {len(q)} distributions")
-        )
-    if q is not None and q.shape[1] > vocab:
-        raise ValueError(
-            f"the drafter's distributions have {q.shape[1]} tokens and the target's {vocab}: cut the draft's logits to "
-            "the target's width before drawing, as ModelDrafter does"
-        )
-    return draft
-
-
-def a_verdict(n: int, token: int, drafted: list, seen: list, vocab: int, number: int, size: int) -> None:
-    """A round's outcome, on the host.  seen: the sums of all p and of the rule's distribution, then of each q (k), then
-    q of each drafted token (k)."""
-    k, of_p, of_next = len(drafted), *seen[:2]
-    rows, chances = seen[2 : 2 + k], seen[2 + k :]
-    if any(not 0 <= x < vocab for x in drafted):
-        raise ValueError(f"the drafter gave {drafted} in round {number}: the target's tokens are 0 to {vocab - 1}")
-    if math.isnan(of_p) or any(map(math.isnan, rows)):
-        raise not_a_number("target" if math.isnan(of_p) else "draft", number, size)
-    if wrong := [i for i in range(k) if not (abs(rows[i] - 1) <= 0.02 and chances[i] > 0)]:  # 16 bit round by less
-        i = wrong[0]
-        why = f"sums to {rows[i]:.3g}" if abs(rows[i] - 1) > 0.02 else f"is 0 at the drafted token {drafted[i]}"
-        raise ValueError(f"the drafter's q[{i}] {why} in round {number}: q must be what the tokens were drawn from")
-    if not abs(of_next - 1) <= 0.02 or not (0 <= n <= k and n % 1 == 0):
-        total = "a distribution with NaN" if math.isnan(of_next) else f"a distribution that sums to {of_next:.3g}"
-        gave = total if 0 <= n <= k and n % 1 == 0 else f"n = {n} of {k} drafted tokens"
-        raise ValueError(f"the rule gave {gave} in round {number}: it must return 0 <= n <= k and a distribution")
-    if not 0 <= token < vocab:
-        raise ValueError(f"token {token} was drawn in round {number}: the target's tokens are 0 to {vocab - 1}")
-
-
-def not_a_number(model: str, number: int, position: int) -> ValueError:
-    """The error of a model whose logits hold a NaN."""
-    return ValueError(
-        f"the {model} model gave NaN logits in round {number} (text position {position}): its weights or its 16-bit "
-        "arithmetic overflowed; load it in float32 and try again."
-    )

@@ -10,6 +10,7 @@ import torch
 from . import architectures, protocols
 from .modes import evaluating
 from .numbers import described
+from .trees import as_mask, check_reads_trees, cut, kept_rows, placed
 
 
 class CachedModel:
@@ -31,33 +32,59 @@ class CachedModel:
         # A model that declares a padding token would warn without a mask; others are spared its cost.
         self.needs_mask = getattr(config, "pad_token_id", None) is not None
         self.length = self.fed = 0
+        self.tree, self.hidden, self.extra = [], None, {}
 
     def fresh(self) -> CachedModel:
         """The same model with an empty cache: target and draft of one text may be the same model."""
         return CachedModel(self.model)
 
-    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+    def feed(self, ids: torch.Tensor, keep: int | None = None, parents: list[int] | None = None) -> torch.Tensor:
         """Read new tokens and score what follows each.
 
-        ids: (n,) int64, the n tokens after those already fed.  Returns logits (n, vocab) in the model's dtype, row i
-        for the token after ids[i]; with `keep`, the last `keep` rows.  The model is in evaluation mode and records no
-        gradients.  Raises ValueError for another shape, and for more tokens than the model has positions.
+        ids: (n,) int64, the n tokens after those already fed; parents: of a tree, as in `abilities.Branching`.
+        Returns logits (n, vocab) in the model's dtype, row i for the token after ids[i]; with `keep`, the last `keep`
+        rows.  The model is in evaluation mode and records no gradients.  Raises ValueError for another shape, and for
+        more tokens than the model has positions.
         """
-        check_fed(self, ids)
-        extra = {self.facts.cache_argument: self.cache}
-        if self.needs_mask:
+        check_fed(self, ids, parents)
+        extra = {self.facts.cache_argument: self.cache, **self.extra}
+        if parents is not None:
+            positions, seen = placed(self.length, self.tree, parents)
+            extra["position_ids"] = torch.tensor([positions], device=self.device)
+            extra["attention_mask"] = as_mask(seen, next(self.model.parameters()))[None, None]  # (1, 1, n, length)
+        elif self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
         if keep is not None and self.facts.keeps:
             extra["logits_to_keep"] = keep
         try:
             with self.evaluating:
-                logits = self.model(input_ids=ids[None], use_cache=True, **extra).logits[0]
+                out = self.model(input_ids=ids[None], use_cache=True, **extra)
         except BaseException:  # Ctrl-C too: some layers may hold the new tokens already, and others not
             self._forget_unread()
             raise
+        self.tree += parents or []
         self.length += len(ids)
         self.fed += len(ids)
-        return logits if keep is None else logits[-keep:]
+        rows = slice(None) if keep is None else slice(-keep, None)
+        if self.extra:
+            self.hidden = out.hidden_states[-1][0, rows]
+        return out.logits[0, rows]
+
+    def keep_hidden(self) -> None:
+        """From now on `hidden` (n, width) holds the last layer's states that the last logits were computed from."""
+        self.extra = {"output_hidden_states": True}
+
+    def keep_rows(self, length: int, rows: list[int]) -> None:
+        """Forget all but the first `length` tokens and, of those after them, the ones at these indices, ascending."""
+        kept = kept_rows(self, length, rows)
+        for layer in self.cache.layers:
+            at = kept.to(layer.keys.device)
+            layer.keys, layer.values = (t.index_select(-2, at) for t in (layer.keys, layer.values))
+        self.tree, self.length = [], len(kept)
+
+    def refuse_tree(self) -> None:
+        """Raise ValueError where the model cannot read a tree: a small one is tried, once."""
+        check_reads_trees(self)
 
     def _forget_unread(self) -> None:
         """Put the layers back as they were before a pass that failed; empty a cache that cannot roll back."""
@@ -75,7 +102,7 @@ class CachedModel:
         check_rollback(self, length)
         if length < self.length:  # crop(0) means different things in different releases: never ask for it
             self.cache.crop(length - self.length)  # a negative count removes that many, in every release
-            self.length = length
+            self.tree, self.length = cut(self.tree, self.length, length), length
 
     def refuse_text(self, size: int, longest: int) -> None:
         """Raise ValueError if positions change their meaning between `size` tokens (the prompt's) and `longest`."""
@@ -114,15 +141,16 @@ class TableModel:
     def __init__(self, table: torch.Tensor, max_length: int | None = None):
         self.table, self.max_length = table, max_length
         self.vocab, self.device = table.shape[1], table.device
-        self.length = self.fed = 0
+        self.length, self.fed, self.tree = 0, 0, []
 
     def fresh(self) -> TableModel:
         """The same table with nothing fed: target and draft of one text may be the same table."""
         return TableModel(self.table, self.max_length)
 
-    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+    def feed(self, ids: torch.Tensor, keep: int | None = None, parents: list[int] | None = None) -> torch.Tensor:
         """Log-probabilities (n, vocab) after each of ids (n,).  Raises ValueError as `CachedModel.feed`."""
-        check_fed(self, ids)
+        check_fed(self, ids, parents)
+        self.tree += parents or []
         self.length += len(ids)
         self.fed += len(ids)
         return self.table[ids[-keep:] if keep else ids].log()
@@ -130,11 +158,22 @@ class TableModel:
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
         check_rollback(self, length)
-        self.length = length
+        self.tree, self.length = cut(self.tree, self.length, length), length
+
+    def keep_rows(self, length: int, rows: list[int]) -> None:
+        """As `abilities.Branching`."""
+        self.tree, self.length = [], len(kept_rows(self, length, rows))
+
+    def refuse_tree(self) -> None:
+        """Only the last token counts, so any tree can be read."""
 
 
-def check_fed(model: protocols.Model, ids: torch.Tensor) -> None:
+def check_fed(model: protocols.Model, ids: torch.Tensor, parents: list[int] | None = None) -> None:
     """Refuse what would be counted wrong: ids (1, n) would be taken for one token, and spoil every later position."""
+    if parents is None and getattr(model, "tree", None):
+        raise ValueError("the cache holds a tree: say with keep_rows which of its rows stay, then go on")
+    if parents is not None and len(parents) != len(ids):
+        raise ValueError(f"a tree of {len(ids)} tokens needs as many parents, got {len(parents)}")
     if ids.ndim != 1 or not len(ids):
         raise ValueError(f"feed takes the ids of at least one token, of shape (n,), got {tuple(ids.shape)}: ids[0]?")
     if model.max_length is not None and model.length + len(ids) > model.max_length:

@@ -18,6 +18,7 @@ from . import graphs as fixed
 from .cache import check_fed, check_rollback
 from .devices import single_thread
 from .sampling import Randomness, Sampling
+from .trees import as_mask, cut, kept_rows, placed
 
 STEP = 256  # positions by which the cache grows
 
@@ -59,7 +60,8 @@ class GPT2:
         self.padding, self.heads = architectures.padding_of(model.config), model.config.n_head
         alone = hasattr(model, "on_many_threads") and self.device.type == "cpu"  # as `devices.one_thread` makes it
         self.threads = single_thread if alone else contextlib.nullcontext
-        self.length = self.fed = 0
+        self.length, self.fed, self.tree, self.hidden = 0, 0, [], None
+        self.cache = None
         self.cache = self._room_for(0)
         self.graphs, self.state = graphs, None  # of fixed shapes: a cache with its graphs, once the text is read
         self.states = fixed.States(capture=graphs is True) if graphs else None
@@ -70,40 +72,65 @@ class GPT2:
         made.graphs, made.states = self.graphs, self.states
         return made
 
-    def feed(self, ids: torch.Tensor, keep: int | None = None) -> torch.Tensor:
+    def feed(self, ids: torch.Tensor, keep: int | None = None, parents: list[int] | None = None) -> torch.Tensor:
         """Read ids (n,) int64 after those read before: logits (n, vocab) in the model's dtype, or the last `keep` rows.
 
-        No gradients, no dropout.  Raises ValueError as `CachedModel.feed`.
+        parents: of a tree, as in `abilities.Branching`.  No gradients, no dropout.  Raises ValueError as
+        `CachedModel.feed`.
         """
-        check_fed(self, ids)
+        check_fed(self, ids, parents)
         start, end = self.length, self.length + len(ids)
         if self.states and not self.state:
             self.state = self.states.take(self)
-        if self.state and start and len(ids) <= fixed.LONGEST:  # the prompt goes by slices, on the same cache
-            logits = self.state.feed(ids, start, keep)
-        else:
-            logits = self._by_slices(ids, start, end, keep)
+        if self.state and start and len(ids) <= fixed.LONGEST and parents is None:
+            logits, self.hidden = self.state.feed(ids, start, keep)
+        else:  # the prompt and trees go by slices, on the same cache
+            logits = self._by_slices(ids, start, end, keep, parents)
+        self.tree += parents or []
         self.length = end
         self.fed += len(ids)
         return logits
 
-    def _by_slices(self, ids: torch.Tensor, start: int, end: int, keep: int | None) -> torch.Tensor:
+    def _by_slices(self, ids, start: int, end: int, keep: int | None, parents=None, layers=None) -> torch.Tensor:
         if end > self.cache.shape[3]:
             self.cache = self._room_for(end)
         # One call makes the views of all layers: where new keys and values go, and all that can be attended to.
-        room = self.cache[:, :, :, start:end].unbind()
-        mask = None
-        if len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
+        room = self.cache[:layers, :, :, start:end].unbind()
+        mask, positions = None, self.positions[start:end]
+        if parents is not None:
+            at, seen = placed(start, self.tree, parents)
+            mask, positions = as_mask(seen, self.embedding), self.positions[torch.tensor(at, device=self.device)]
+        elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
             mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
         with torch.no_grad(), self.threads():
-            x = self.embedding.index_select(0, ids) + self.positions[start:end]
-            x = self.through(x, room, torch.Tensor.copy_, end, mask)
-            return self.score(x if keep is None else x[-keep:])
+            x = self.through(self.embedding.index_select(0, ids) + positions, room, torch.Tensor.copy_, end, mask)
+            x = x if keep is None else x[-keep:]
+            return x if layers else self.score(x)
+
+    def feed_early(self, ids: torch.Tensor, layers: int, ahead: int = 0) -> torch.Tensor:
+        """As `abilities.Layered`: what leaves the first layers, (n, width).  ids (n,) stand at length + ahead, ..."""
+        start, end = self.length + ahead, self.length + ahead + len(ids)
+        if not 1 <= layers <= len(self.blocks) or end > self.max_length:
+            raise ValueError(f"no {layers} layers over {end} positions: {len(self.blocks)} layers, {self.max_length}")
+        return self._by_slices(ids, start, end, None, layers=layers)
+
+    def keep_hidden(self) -> None:
+        """As `abilities.Revealing`; they are always kept, since they cost nothing."""
+
+    def keep_rows(self, length: int, rows: list[int]) -> None:
+        """As `abilities.Branching`: the rows are copied to where they would stand in a chain."""
+        kept = kept_rows(self, length, rows)[length:].to(self.device)
+        end = length + len(kept)
+        self.cache[:, :, :, length:end] = self.cache.index_select(3, kept)
+        self.tree, self.length = [], end
+
+    def refuse_tree(self) -> None:
+        """Any tree can be read."""
 
     def draft_block(
         self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """As `protocols.BlockDrafting`, with fixed shapes: k tokens in one graph."""
+        """As `abilities.BlockDrafting`, with fixed shapes: k tokens in one graph."""
         start, read = self.length, len(unread) + k - 1
         fits = len(unread) <= 2 and 1 <= k <= fixed.LONGEST and start + read <= self.max_length
         if not (self.state and start and fits):
@@ -116,6 +143,7 @@ class GPT2:
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
         check_rollback(self, length)
+        self.tree = cut(self.tree, self.length, length)
         self.length = length  # what the cache holds beyond is overwritten
         if self.state and not length:
             self.cache.zero_()  # what was NaN would spoil other texts: see `States.take`
@@ -128,7 +156,7 @@ class GPT2:
         """
         n, width = x.shape
         keys, values = (self.cache[:, i, None, :, :end].unbind() for i in (0, 1))  # of each layer (1, heads, end, size)
-        for block, new, k, v in zip(self.blocks, room, keys, values, strict=True):
+        for block, new, k, v in zip(self.blocks, room, keys, values, strict=False):  # room may be of the first layers
             h = layer_norm(x, (width,), *block.norm_1, block.eps)
             qkv = _affine(h, block.qkv).view(n, 3, self.heads, -1).permute(1, 2, 0, 3)
             q, kv = qkv.split((1, 2))  # (1, heads, n, size), (2, heads, n, size)
@@ -141,7 +169,8 @@ class GPT2:
 
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocab) of what leaves the last layer, (n, width)."""
-        return linear(layer_norm(x, x.shape[1:], *self.final, self.eps), *self.head)
+        self.hidden = layer_norm(x, x.shape[1:], *self.final, self.eps)
+        return linear(self.hidden, *self.head)
 
     def _room_for(self, end: int) -> torch.Tensor:
         """A cache of at least `end` positions that holds what the present one does:
@@ -150,8 +179,8 @@ class GPT2:
         shape = (len(self.blocks), 2, self.heads, capacity, self.embedding.shape[1] // self.heads)
         with torch.inference_mode(False):  # else nothing could be written to it outside inference mode
             cache = self.embedding.new_empty(shape)
-        if self.length:
-            cache[:, :, :, : self.length] = self.cache[:, :, :, : self.length]
+        if self.cache is not None:  # all of it: `feed_early` writes beyond the length
+            cache[:, :, :, : self.cache.shape[3]] = self.cache
         return cache
 
 

@@ -80,15 +80,17 @@ class State:
         if capture:
             self.stream, self.memory = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
-    def feed(self, ids: torch.Tensor, start: int, keep: int | None) -> torch.Tensor:
-        """Read ids (n,), n at most LONGEST, at the positions from `start` on: logits (n, vocab), or the last `keep`."""
+    def feed(self, ids: torch.Tensor, start: int, keep: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read ids (n,), n at most LONGEST, at the positions from `start` on: logits (n, vocab) and hidden states (n,
+        width), or the last `keep` rows of them."""
         n = len(ids)
         if n > self.sizes[-1]:
             self.sizes.append(n)
         size, bucket = next(s for s in self.sizes if s >= n), self._bucket(start + n)
         self._put(ids, start, size)
-        logits = self._run((size, bucket), lambda: self._block(size, bucket))[:n]
-        return (logits if keep is None else logits[-keep:]).clone()
+        rows = slice(0 if keep is None else max(0, n - keep), n)
+        logits, hidden = self._run((size, bucket), lambda: self._block(size, bucket))
+        return logits[rows].clone(), hidden[rows]  # states are read before the next pass, or not at all
 
     def draft(
         self, ids: torch.Tensor, start: int, k: int, sampling: Sampling, randomness: Randomness
@@ -117,10 +119,11 @@ class State:
 
     # --- what is recorded: every operation's shape follows from the key alone -----------------------------------------
 
-    def _block(self, size: int, bucket: int) -> torch.Tensor:
+    def _block(self, size: int, bucket: int) -> tuple[torch.Tensor, torch.Tensor]:
         # A block that is shorter than `size` is padded with its last token, at that token's own position: these rows
         # compute what the last one does and write it where it writes it, so that padding leaves no trace but rounding.
-        return self._score(self.ids[:size], torch.minimum(self.start + self.steps[:size], self.last), bucket, size)
+        at = torch.minimum(self.start + self.steps[:size], self.last)
+        return self._score(self.ids[:size], at, bucket, size), self.body.hidden
 
     def _drafted(self, m: int, k: int, sampling: Sampling, bucket: int) -> tuple[torch.Tensor, torch.Tensor]:
         ids, at, tokens, q = self.ids[:m], self.start + self.steps[:m], [], []

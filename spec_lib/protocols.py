@@ -8,9 +8,7 @@ from 0.  Logits have any floating dtype; p is float32, or float64 where the logi
 A **distribution** over the next token is a tensor (vocab,) of probabilities that sum to 1: the target's is `p`, the
 draft's `q`.  A model returns logits; `Sampling.probabilities` turns them into a distribution.
 
-Abilities that a plug may have or not are protocols of their own, at the end of the page.  They are looked for by name
-(`hasattr`), so that a wrapper that passes its attributes on has those of what is inside it.  One of them must then be
-the wrapper's own: `fresh`, or the loops go on with what is inside.
+What a plug may be able to do beyond this is in `abilities`.
 """
 
 from __future__ import annotations
@@ -30,11 +28,14 @@ class Draft:
     tokens: of any integer dtype.  q: any floating dtype, narrower than p or as wide; None: the drafter was certain
     (one-hot).  k may be 0, and smaller than asked.  cut: it is smaller because the drafter's context ends, so that the
     round says little about the drafter.
+    parents: None for a chain, in which each token follows the one before.  In a tree (`trees`) the index of each
+    token's parent, -1 for the end of the text; q[i] is then given the earlier siblings, too.
     """
 
     tokens: torch.Tensor
     q: torch.Tensor | None
     cut: bool = False
+    parents: list[int] | None = None
 
 
 class Model(Protocol):
@@ -79,15 +80,20 @@ class Session(Protocol):
 
     def accept(self, n: int, token: torch.Tensor, tokens: list[int]) -> None:
         """What became of them: the first n were accepted, then `token` (1,) was added.  tokens: all of these, n + 1
-        ints, so that nobody has to wait for the device again."""
+        ints, so that nobody has to wait for the device again.  A session whose draft had `parents` is also given
+        `path=`, the indices of the n accepted ones."""
         ...
 
 
 class Rule(Protocol):
-    """How many drafted tokens are accepted.  `verify_google`, `verify_deepmind`; notebooks 03 to 05.
+    """How many drafted tokens are accepted.  `verify_google` and the others of `verification`; notebooks 03 to 05, 11.
 
     It is called in every round, also where nothing was drafted (k = 0), with q one-hot where the drafter was certain.
     A rule with a parameter named `position` is given, by that name, the position of the first drafted token, an int.
+    One with a parameter named `parents` verifies trees, too: it is then given, by that name, the draft's, and returns a
+    path (k,) bool in the place of n, as `verify_tree` does, which stands in for the rules of both papers.
+    A rule with an attribute `token_by_token` that is False looks at positions after a rejection, too, so that accepted
+    / (accepted + rejected) is no acceptance rate.
     """
 
     def __call__(
@@ -107,84 +113,4 @@ class Randomness(Protocol):
 
     def uniforms(self, k: int, position: int) -> torch.Tensor:
         """What the rule gets for the k tokens from this position on: for both papers' rules, (k,) in [0, 1)."""
-        ...
-
-
-# --- abilities that a plug may have or not ----------------------------------------------------------------------------
-
-
-class Renewable(Protocol):
-    """A model that several texts may share.  Without this ability it is emptied for each text."""
-
-    def fresh(self) -> Model:
-        """The same model with nothing read."""
-        ...
-
-
-class Selective(Protocol):
-    """A model that cannot write every text, or not always roll back: it says so in a ValueError of one sentence.
-
-    Either method may be there without the other.
-    """
-
-    def refuse_text(self, size: int, longest: int) -> None:
-        """As a target: it cannot write a text with a prompt of `size` tokens, of which `longest` are read in all."""
-        ...
-
-    def refuse_rollback(self, longest: int) -> None:
-        """As a target, or as the model of a `ModelDrafter`: in a text of `longest` tokens it cannot be rolled back."""
-        ...
-
-
-class Padded(Protocol):
-    """A model with a padding token: its id, or None.  A prompt that begins with it needs an attention_mask."""
-
-    padding: int | None
-
-
-class BlockDrafting(Protocol):
-    """A model that drafts a whole block by itself, so that nothing comes between its passes.  Notebook 13.
-
-    `ModelDrafter` asks where the random numbers are `spec_lib.Randomness` and the target has the model's own width.
-    """
-
-    def draft_block(
-        self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Read `unread` (m,), draw a token, read it, and so on: tokens (k,), the last one not read, and q (k, vocab).
-
-        Each is drawn from its row of q with one uniform, as by `draw`.  None where it cannot: then nothing was read.
-        """
-        ...
-
-
-class Counting(Protocol):
-    """A model that counts the positions fed to it, rolled back or not: the work done.
-
-    The loops do not read it; `ModelDrafter`, the device check and notebook 06 do.
-    """
-
-    fed: int
-
-
-class SelectiveDrafter(Protocol):
-    """A drafter that cannot work for every text or every target."""
-
-    def refuse(self, target: Model, longest: int) -> None:
-        """ValueError, in a sentence, where it cannot draft for this target in a text of `longest` tokens."""
-        ...
-
-
-class Measured(Protocol):
-    """A session that can say how many tokens its cache holds (None: it has none); for traces."""
-
-    length: int | None
-
-
-class Foresighted(Protocol):
-    """A session that can tell its q one position after its own draft; for traces of the overlap there."""
-
-    def look_ahead(self) -> torch.Tensor | None:
-        """(vocab,) in the target's width, or None where nothing was drafted or the context ends.  Called before
-        `accept`; it leaves the session as it was."""
         ...

@@ -26,6 +26,8 @@ class Round:
     only when an accepted draft token was EOS.  origin: "resampled" (from the residual distribution, after a rejection)
     | "bonus" (all accepted) | "plain" (nothing was drafted) | None (no token).  cut: the round could not run its
     course, because the budget or the draft's context ended or because EOS fell inside it; it stays out of fits.
+    token_by_token: the rule stopped at the first rejected token, so that the rejected ones can be counted.
+    parents: of a tree, as in `Draft`; path: the indices of its accepted tokens.  Both None for a chain.
     Where they were traced also, on the CPU: uniforms (k,), p (k + 1, vocab), q (k, vocab), overlap (k + 1,) = sum
     min(p, q) (the last NaN where the session cannot look ahead), and what each cache held (`CacheLengths`; positions
     fed = filled - before).
@@ -36,6 +38,9 @@ class Round:
     token: int | None
     origin: str | None
     cut: bool = False
+    token_by_token: bool = True
+    parents: list[int] | None = None
+    path: list[int] | None = None
     uniforms: torch.Tensor | None = None
     p: torch.Tensor | None = None
     q: torch.Tensor | None = None
@@ -46,12 +51,13 @@ class Round:
     @property
     def tokens(self) -> list[int]:
         """The tokens that this round added to the text, in order."""
-        return self.drafted[: self.accepted].tolist() + ([] if self.token is None else [self.token])
+        kept = self.drafted[: self.accepted] if self.path is None else self.drafted[self.path]
+        return kept.tolist() + ([] if self.token is None else [self.token])
 
     @property
     def rejected(self) -> int | None:
-        """The rejected draft token, or None."""
-        return int(self.drafted[self.accepted]) if self.origin == "resampled" else None
+        """The rejected draft token, or None; None for a tree, where it may be several."""
+        return int(self.drafted[self.accepted]) if self.origin == "resampled" and self.path is None else None
 
 
 @dataclass(eq=False)
@@ -72,7 +78,8 @@ class Generation:
 class Summary:
     """Counts over rounds, and the numbers that are often confused (each NaN where it is undefined).
 
-    alpha: acceptance rate, accepted / (accepted + rejected): draft tokens after a rejection were never tested.
+    alpha: acceptance rate, accepted / (accepted + rejected): draft tokens after a rejection were never tested.  NaN
+        where they were (block verification, trees): then tokens_per_pass is what counts.
     mean_overlap: mean of sum min(p, q) over the tested positions (rounds whose overlap was traced only).
     tokens_per_pass: emitted tokens per target pass.
     share: accepted / drafted, the misleading one: it falls with gamma although nothing got worse.
@@ -97,7 +104,8 @@ def summarize(rounds: Iterable[Round] | Generation) -> Summary:
     origins = [r.origin for r in rounds]
     accepted, rejected = sum(r.accepted for r in rounds), origins.count("resampled")
     drafted, emitted = sum(len(r.drafted) for r in rounds), accepted + sum(r.token is not None for r in rounds)
-    traced = [r for r in rounds if r.overlap is not None]
+    traced = [r for r in rounds if r.overlap is not None and r.token_by_token]
+    countable = all(r.token_by_token for r in rounds)
     overlaps = [x for r in traced for x in r.overlap[: r.accepted + (r.origin == "resampled")].tolist()]
 
     def ratio(a: float, b: float) -> float:
@@ -111,7 +119,7 @@ def summarize(rounds: Iterable[Round] | Generation) -> Summary:
         rejected=rejected,
         bonus=origins.count("bonus"),
         plain=origins.count("plain"),
-        alpha=ratio(accepted, accepted + rejected),
+        alpha=ratio(accepted, accepted + rejected) if countable else math.nan,
         mean_overlap=ratio(sum(overlaps), len(overlaps)),
         tokens_per_pass=ratio(emitted, len(rounds)),
         share=ratio(accepted, drafted),

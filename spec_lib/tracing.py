@@ -32,7 +32,7 @@ class Tracer:
     @contextlib.contextmanager
     def _kept(self, done: Round, p: torch.Tensor, q: torch.Tensor, uniforms: torch.Tensor) -> Iterator[None]:
         filled = self._lengths()
-        if "overlap" in self.parts:
+        if "overlap" in self.parts and done.parents is None:  # in a tree several candidates share a position
             k, session = len(q), self.session
             ahead = session.look_ahead() if hasattr(session, "look_ahead") else None
             beyond = p.new_full((1,), math.nan) if ahead is None else torch.minimum(p[k], ahead).sum().view(1)

@@ -1,8 +1,9 @@
 """Which drafted tokens are accepted, and from which distribution the next one comes.
 
-Pure functions of p (target), q (draft), the drafted tokens and the uniforms: the two papers' rules.  Chen et al.
-(2302.01318) write q for the target and p for the draft; here, as in Leviathan et al. (2211.17192), p is the target.
-Derived in notebooks 03 (one token), 04 (DeepMind's loop) and 05 (Google's vectors).
+Pure functions of p (target), q (draft), the drafted tokens and the uniforms: the two papers' rules, and block
+verification.  Chen et al. (2302.01318) write q for the target and p for the draft; here, as in Leviathan et al.
+(2211.17192), p is the target.  Derived in notebooks 03 (one token), 04 (DeepMind's loop), 05 (Google's vectors) and 11
+(block verification).
 """
 
 from __future__ import annotations
@@ -60,7 +61,34 @@ def verify_google(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifo
     return n, torch.where(row < k, residual(p_n, q_n), p_n).squeeze(0)  # rejected: the residual; else the bonus token's
 
 
-RULES = {"google": verify_google, "deepmind": verify_deepmind}
+def verify_block(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor):
+    """Block verification, Sun et al. (2403.10444), Algorithm 2: the draft is accepted up to the *last* position that
+    passes, so that a good token makes up for a worse one before it.
+
+    Arguments and meaning as `verify_google`, and no wait for the device either; on average at least as many tokens are
+    accepted, and no rule accepts more without changing how later tokens are drawn.
+    ValueError where the shapes do not fit.  Notebook 11.
+    """
+    k = _check(p, q, drafted, uniforms)
+    x = drafted.unsqueeze(1)
+    weights = [p.new_ones(())]  # w_0 ... w_k: given the first i drafted tokens, at least i are accepted with w_i
+    for ratio in (p.gather(1, x) / q.gather(1, x)).unbind():
+        weights.append((weights[-1] * ratio.squeeze()).clamp(max=1))
+    w = torch.stack(weights)
+    # What w_i p has beyond q.  There is no draft at the last position: q is 0 there, and all of w_k p is beyond it.
+    beyond = (w.unsqueeze(1) * p - torch.nn.functional.pad(q, (0, 0, 0, 1))).clamp(min=0)  # (k + 1, vocab)
+    z = beyond.sum(1)
+    h = torch.where(z + 1 - w > 0, z / (z + 1 - w), 1)  # h_k is w_k
+    passed = torch.nn.functional.pad(uniforms < h[1:], (1, 0), value=True)  # 0 tokens always pass
+    n = (passed * torch.arange(k + 1, device=p.device)).amax()
+    row = n.view(1)
+    total = z.index_select(0, row)
+    return n, torch.where(total > 0, beyond.index_select(0, row) / total, p.index_select(0, row)).squeeze(0)
+
+
+verify_block.token_by_token = False  # positions after the first rejection count too: see `Summary.alpha`
+
+RULES = {"google": verify_google, "deepmind": verify_deepmind, "block": verify_block}
 
 
 def _check(p, q, drafted, uniforms) -> int:

@@ -8,11 +8,13 @@ import math
 import pytest
 import torch
 
-from spec_lib import verify_deepmind, verify_google
+from spec_lib import verify_block, verify_deepmind, verify_google
 from spec_lib.verification import RULES
 from tests.helpers import enumeration as exact
 from tests.helpers import promises, right_rules
 from tests.helpers import wrong_rules as wrong
+
+PAPERS = (verify_google, verify_deepmind)  # the two papers' rules, which are one function
 
 # Every vocabulary and gamma; fewer seeds and one first token where a distribution takes long (up to 625 drafts).
 SIZES = [(size, gamma) for size in (2, 3, 4, 5) for gamma in (1, 2, 3, 4)]
@@ -20,7 +22,7 @@ SIZES = [(size, gamma) for size in (2, 3, 4, 5) for gamma in (1, 2, 3, 4)]
 
 def test_rules_are_the_ones_exported():
     """What the checks call by name is what a reader calls."""
-    assert (RULES["google"], RULES["deepmind"]) == (verify_google, verify_deepmind) and len(RULES) == 2
+    assert {"google": verify_google, "deepmind": verify_deepmind, "block": verify_block} == RULES
 
 
 @pytest.mark.parametrize(("size", "gamma"), SIZES)
@@ -68,7 +70,7 @@ def test_same_inputs_same_bits():
         p, q = ((3 * torch.randn(2, 2048, generator=g)).softmax(-1) for _ in range(2))
         drafted = torch.multinomial(q[0], 1, generator=g)
         for u in (torch.zeros(1), torch.rand(1, generator=g)):
-            (n, distribution), (m, other) = (rule(p, q[:1], drafted, u) for rule in RULES.values())
+            (n, distribution), (m, other) = (rule(p, q[:1], drafted, u) for rule in PAPERS)
             assert int(n) == int(m) and torch.equal(distribution, other)
 
 
@@ -130,7 +132,7 @@ def test_verdicts_after_a_rejection():
     p = torch.tensor([[0.4, 0.6]] * 4, dtype=torch.float64)
     q = torch.tensor([[0.5, 0.5]] * 3, dtype=torch.float64)
     drafted, uniforms = torch.tensor([0, 0, 0]), torch.tensor([0.1, 0.9, 0.1], dtype=torch.float64)
-    assert [int(rule(p, q, drafted, uniforms)[0]) for rule in RULES.values()] == [1, 1]
+    assert [int(rule(p, q, drafted, uniforms)[0]) for rule in PAPERS] == [1, 1]
     assert int(wrong.counts_all_verdicts(p, q, drafted, uniforms)[0]) == 2
     assert int(wrong.first_verdict_decides(p, q, drafted, uniforms)[0]) == 3
 
@@ -192,9 +194,10 @@ ACCEPTED = [  # of gamma drafted tokens: token by token, and as a block; the fir
 @pytest.mark.parametrize(("toy", "gamma", "token_by_token", "as_a_block"), ACCEPTED)
 def test_expected_accepted_tokens(toy, gamma, token_by_token, as_a_block):
     """Exact fractions, worked out apart from this code."""
-    for rule in RULES.values():
+    for rule in PAPERS:
         assert exact.mean_accepted(rule, *TOYS[toy], 0, gamma) == pytest.approx(token_by_token, abs=1e-14)
-    assert exact.mean_accepted(right_rules.block, *TOYS[toy], 0, gamma) == pytest.approx(as_a_block, abs=1e-14)
+    for rule in (verify_block, right_rules.block):
+        assert exact.mean_accepted(rule, *TOYS[toy], 0, gamma) == pytest.approx(as_a_block, abs=1e-14)
 
 
 @pytest.mark.parametrize("certain", [0, 1, 2])
@@ -204,7 +207,7 @@ def test_a_certain_draft_as_a_block(certain: int):
     share = target[0, certain].item()
     for gamma in (1, 2, 3):
         want = math.fsum(share**i for i in range(1, gamma + 1))
-        for rule in (verify_google, right_rules.block):
+        for rule in (verify_google, verify_block, right_rules.block):
             assert exact.mean_accepted(rule, target, draft, 0, gamma) == pytest.approx(want, abs=1e-14)
 
 

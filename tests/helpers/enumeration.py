@@ -308,7 +308,7 @@ class Script:
     """
 
     def __init__(self, branches: Branches, rule):
-        self.branches, self.rule, self.known = branches, rule, {}
+        self.branches, self.asked, self.known = branches, rule, {}
 
     def draw(self, p: torch.Tensor, position) -> torch.Tensor:
         weights = p.tolist()
@@ -323,7 +323,7 @@ class Script:
         assert uniforms.shape == drafted.shape
         key = (p.numpy().tobytes(), q.numpy().tobytes(), *drafted.tolist())
         if key not in self.known:
-            self.known[key] = verdicts(self.rule, p, q, drafted)
+            self.known[key] = verdicts(self.asked, p, q, drafted)
         options = self.known[key]
         return options[self.branches.choose([v.weight for v in options])].answer
 

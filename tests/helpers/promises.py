@@ -197,7 +197,7 @@ def check_randomness() -> None:
 def check_one_seed_one_text() -> None:
     """A seed gives the same text under both rules."""
     target, draft = float_pair()
-    texts = [write(target, draft, prompt(5), 40, generator=3, rule=name)[1] for name in RULES]
+    texts = [write(target, draft, prompt(5), 40, generator=3, rule=name)[1] for name in ("google", "deepmind")]
     assert texts[0] == texts[1]
 
 

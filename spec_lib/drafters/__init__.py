@@ -1,0 +1,21 @@
+"""Drafters other than a second model: each plugs into `speculative` as its `draft`.  Notebooks 10 and 14."""
+
+from .branching import Tree
+from .early_exit import EarlyExit, first_layers
+from .heads import ExitHead, Heads, RecurrentHead
+from .lessons import LOSSES, Lessons, overlaps, train
+from .ngram import NGram
+
+__all__ = [
+    "LOSSES",
+    "EarlyExit",
+    "ExitHead",
+    "Heads",
+    "Lessons",
+    "NGram",
+    "RecurrentHead",
+    "Tree",
+    "first_layers",
+    "overlaps",
+    "train",
+]

@@ -1,0 +1,137 @@
+"""How a draft is trained on what the target itself writes.  Notebook 10.
+
+Acceptance is asked on the target's text, so the lessons are texts that the target wrote, with its hidden states; the
+loss compares distributions, since acceptance at a position is 1 - TV(p, q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from tqdm import tqdm
+
+from ..modes import evaluating
+from ..numbers import at_least_one
+
+
+@dataclass
+class Lessons:
+    """Texts that the target wrote, and the states from which it wrote them.
+
+    ids: (texts, length) int64.  hidden: (texts, length, width) float32, row t after ids[:, : t + 1], of the last layer
+    after the last norm, or of layer `layer` as it leaves it.  final: as `hidden`, always of the last layer.
+    """
+
+    ids: torch.Tensor
+    hidden: torch.Tensor
+    final: torch.Tensor
+
+    @classmethod
+    def written(
+        cls, target: torch.nn.Module, start: torch.Tensor, texts: int = 128, length: int = 256, seed: int = 0,
+        layer: int | None = None, quiet: bool = False,
+    ) -> Lessons:  # fmt: skip
+        """Let a transformers model write `texts` texts of `length` tokens after the prompt start (1, m), at temperature
+        1, 64 at a time.  A progress bar on stderr, unless quiet.  ValueError where a number is below 1."""
+        texts, length = at_least_one("texts", texts), at_least_one("length", length)
+        ids, hidden, final = [], [], []
+        gpu = [start.device] if start.device.type == "cuda" else []
+        with evaluating(target), torch.random.fork_rng(gpu), tqdm(total=texts, unit="text", disable=quiet) as bar:
+            torch.manual_seed(seed)
+            while sum(len(x) for x in ids) < texts:
+                count = min(64, texts - sum(len(x) for x in ids))
+                new = length - start.shape[1]
+                written = target.generate(
+                    start.expand(count, -1), attention_mask=torch.ones_like(start).expand(count, -1), do_sample=True,
+                    top_k=0, top_p=1.0, temperature=1.0, min_new_tokens=new, max_new_tokens=new,
+                    pad_token_id=0, eos_token_id=None,
+                )  # fmt: skip
+                states = target(written, output_hidden_states=True, logits_to_keep=1).hidden_states
+                ids.append(written)
+                final.append(states[-1].float())
+                hidden.append(final[-1] if layer is None else states[layer].float())
+                bar.update(count)
+        return cls(torch.cat(ids), torch.cat(hidden), torch.cat(final))
+
+    def split(self, held: int) -> tuple[Lessons, Lessons]:
+        """The lessons without the last `held` texts, and these."""
+        parts = [(t[:-held], t[-held:]) for t in (self.ids, self.hidden, self.final)]
+        return Lessons(*(a for a, _ in parts)), Lessons(*(b for _, b in parts))
+
+
+def _cross_entropy(p: torch.Tensor, q: torch.Tensor, x: torch.Tensor, done: float) -> torch.Tensor:
+    return torch.nn.functional.nll_loss(q, x)
+
+
+def _kl(p: torch.Tensor, q: torch.Tensor, x: torch.Tensor, done: float) -> torch.Tensor:
+    return torch.nn.functional.kl_div(q, p, log_target=True, reduction="batchmean")
+
+
+def _tv(p: torch.Tensor, q: torch.Tensor, x: torch.Tensor, done: float) -> torch.Tensor:
+    return 0.5 * (p.exp() - q.exp()).abs().sum(-1).mean()
+
+
+# Each compares log-probabilities (n, vocab), the target's p and the draft's q; x (n,) is the token that was written,
+# done the share of the training that is over.
+LOSSES: dict[str, Callable] = {
+    "cross-entropy": _cross_entropy,
+    "KL": _kl,
+    "TV": _tv,
+    "KL, then TV": lambda p, q, x, done: (1 - done) * _kl(p, q, x, done) + done * _tv(p, q, x, done),
+}
+
+
+def train(
+    head: torch.nn.Module, lessons: Lessons, steps: int = 250, positions: int = 4,
+    loss: str = "KL", seed: int = 0, rate: float = 2e-3, batch: int = 256, quiet: bool = False,
+) -> torch.nn.Module:  # fmt: skip
+    """Train a head on the target's lessons; returns it.
+
+    head(h (n, width), tokens (n, positions)) gives logits (n, vocab) for each of so many positions; tokens are those
+    that follow h in the text.
+    loss: one of LOSSES.  AdamW, the rate falls to 0 along a cosine.  A progress bar on stderr, unless quiet.
+    ValueError for a loss that is not known, or numbers below 1.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
+    steps, positions = at_least_one("steps", steps), at_least_one("positions", positions)
+    g = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.AdamW([w for w in head.parameters() if w.requires_grad], rate, betas=(0.9, 0.95))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    texts, length = lessons.ids.shape
+    along = torch.arange(positions)
+    with torch.enable_grad(), tqdm(range(steps), unit="step", disable=quiet) as bar:
+        for step in bar:
+            row = torch.randint(texts, (batch,), generator=g)
+            t = torch.randint(length - positions - 1, (batch,), generator=g)
+            at = t[:, None] + head.ahead + along  # of the states whose distributions are to be guessed
+            found = head(lessons.hidden[row, t], lessons.ids[row[:, None], t[:, None] + 1 + along])
+            total = 0
+            for j, logits in enumerate(found):
+                with torch.no_grad():
+                    p = head.score(lessons.final[row, at[:, j]]).log_softmax(-1)
+                x = lessons.ids[row, at[:, j] + 1]
+                total = total + LOSSES[loss](p, logits.log_softmax(-1), x, step / steps)
+            optimiser.zero_grad()
+            total.backward()
+            optimiser.step()
+            schedule.step()
+            bar.set_postfix(loss=f"{float(total.detach()) / len(found):.3f}", refresh=False)
+    return head
+
+
+@torch.no_grad()
+def overlaps(head: torch.nn.Module, lessons: Lessons, positions: int = 4, every: int = 7) -> list[float]:
+    """The mean of sum min(p, q) at each drafted position, on every so many positions of the lessons."""
+    t = torch.arange(0, lessons.ids.shape[1] - positions - 1, every)
+    along = t[:, None] + torch.arange(positions)
+    sums, count = torch.zeros(positions), 0
+    for ids, hidden, final in zip(lessons.ids, lessons.hidden, lessons.final, strict=True):
+        found = head(hidden[t], ids[along + 1])
+        for j, logits in enumerate(found):
+            p, q = head.score(final[along[:, j] + head.ahead]).softmax(-1), logits.softmax(-1)
+            sums[j] += torch.minimum(p, q).sum()
+        count += len(t)
+    return (sums / count)[: len(found)].tolist()

@@ -5,6 +5,7 @@ data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` above it.
 `chi_squared`, `laboratory`, `faulty` and `clinic`.
 """
 
+from .blocks import accepted_and_distances
 from .broken import check_broken_rule
 from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
 from .clinic import check_diagnosis, ward
@@ -27,18 +28,22 @@ from .nb08 import (
     stretches,
 )
 from .nb09 import check_break_even_batch, check_speed
+from .nb11 import check_prefix_weights, check_same_probability
 from .nb13 import check_grown, check_next_length, check_visible
+from .nb14 import check_branch_from, check_tree_mask, check_two_candidates
 
 __all__ = [
     "CLAIMS",
     "Case",
     "Exercise",
     "SETTLED",
+    "accepted_and_distances",
     "ask_again",
     "check_accepted_count",
     "check_alpha_of_whole_rounds",
     "check_break_even_batch",
     "check_break_even_c",
+    "check_branch_from",
     "check_broken_rule",
     "check_bytes_read",
     "check_cost_per_token",
@@ -57,8 +62,10 @@ __all__ = [
     "check_next_length",
     "check_pass_times",
     "check_positions",
+    "check_prefix_weights",
     "check_residual",
     "check_round_tokens",
+    "check_same_probability",
     "check_samples_needed",
     "check_smallest_test",
     "check_speed",
@@ -67,7 +74,9 @@ __all__ = [
     "check_tokens_from_positions",
     "check_tokens_without_bonus",
     "check_top_p",
+    "check_tree_mask",
     "check_trims",
+    "check_two_candidates",
     "check_visible",
     "every_round",
     "every_text",

@@ -321,6 +321,45 @@ def below_one(rounds, first):
     return drafted + 2 if drafted == accepted else drafted - 1
 
 
+def clips_first(ratios):
+    weights = [1]
+    for ratio in ratios:
+        weights.append(weights[-1] * min(1, ratio))
+    return weights
+
+
+def divides_by_zero(p, q):
+    pairs = list(zip(p, q, strict=True))
+    return sum(1 / sum(max(c / a, d / b) for c, d in pairs) for a, b in pairs)
+
+
+def independent_of_each_other(p, q):
+    overlap = torch.minimum(p, q).sum()
+    return 1 - (1 - overlap) ** 2
+
+
+def parents_only(parents):
+    mask = torch.eye(len(parents))
+    for i, parent in enumerate(parents):
+        if parent >= 0:
+            mask[i, parent] = 1
+    return mask
+
+
+def with_minus_one(parents):
+    mask = torch.eye(len(parents))
+    for i, parent in enumerate(parents):
+        mask[i] = torch.maximum(mask[i], mask[parent])  # -1: the last row, in which only the last node stands yet
+    return mask
+
+
+def one_level_late(a1, a2):
+    d = 0
+    while a1**d >= a2:
+        d += 1
+    return d + 1
+
+
 ANSWERS = [
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
     ("count_accepted", accepts_in_a_loop_too_late, "rejected token itself"),
@@ -409,4 +448,15 @@ ANSWERS = [
     ("visible", lambda start, n, bucket: torch.ones(n, bucket).tril(start - 1), "a token sees itself too"),
     ("visible", lambda start, n, bucket: torch.ones(n, bucket).tril(), "not 0"),
     ("visible", lambda start, n, bucket: torch.ones(n, bucket).triu(start + 1), "asked for is what may be seen"),
+    ("prefix_weights", clips_first, "multiply first, then clip"),
+    ("prefix_weights", lambda ratios: [min(1, prod(ratios[:i])) for i in range(len(ratios) + 1)], "at every step"),
+    ("prefix_weights", lambda ratios: list(ratios), "expected"),
+    ("same_probability", lambda p, q: sum(map(min, zip(p, q, strict=True))), "the upper limit"),
+    ("same_probability", divides_by_zero, "cannot win both races"),
+    ("two_candidates", independent_of_each_other, "verifies the second against p again"),
+    ("two_candidates", lambda p, q: 2 * torch.minimum(p, q).sum(), "yours"),
+    ("tree_mask", parents_only, "all ancestors up to the root"),
+    ("tree_mask", with_minus_one, "as an index it means the last one"),
+    ("branch_from", lambda a1, a2: torch.tensor(a2).log().item() / torch.tensor(a1).log().item(), "whole number"),
+    ("branch_from", one_level_late, "too deep"),
 ]

@@ -104,7 +104,7 @@ TREE_MASK = Exercise.against(
             lambda parents: _sees(parents, lambda line, i, j: j in line or parents[j] == parents[i])
         ),
         "-1 is the end of the text and no node: as an index it means the last one": (
-            lambda parents: _sees(parents, lambda line, i, j: j in line or (j == len(parents) - 1 and parents[i] == -1))
+            lambda parents: _sees(parents, lambda line, i, j: j in line or j == len(parents) - 1)
         ),
         "this is what must be hidden; asked for is what may be seen": (
             lambda parents: _sees(parents, lambda line, i, j: j not in line)

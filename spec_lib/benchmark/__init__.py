@@ -7,6 +7,7 @@ Notebook 09.
 
 from ..devices import machine
 from .comparison import compare, sweep
+from .drafting import drafting_cost
 from .errors import Ratio, ratio, t_quantile
 from .measured import Counts, Measurement, Variant
 from .parts import launches, pass_parts, recorded, replay
@@ -58,6 +59,7 @@ __all__ = [
     "can_be_fast",
     "clock",
     "compare",
+    "drafting_cost",
     "cost_ratio",
     "csv_text",
     "first_token",

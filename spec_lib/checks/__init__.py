@@ -28,6 +28,7 @@ from .nb08 import (
     stretches,
 )
 from .nb09 import check_break_even_batch, check_speed
+from .nb10 import check_choose, check_find, check_two_ways
 from .nb11 import check_prefix_weights, check_same_probability
 from .nb13 import check_grown, check_next_length, check_visible
 from .nb14 import check_branch_from, check_tree_mask, check_two_candidates
@@ -46,12 +47,14 @@ __all__ = [
     "check_branch_from",
     "check_broken_rule",
     "check_bytes_read",
+    "check_choose",
     "check_cost_per_token",
     "check_count_accepted",
     "check_diagnosis",
     "check_distribution_of_drawing_twice",
     "check_distribution_of_mismatch",
     "check_fed_in_round",
+    "check_find",
     "check_gamma_from_table",
     "check_greedy_tokens",
     "check_grown",
@@ -77,6 +80,7 @@ __all__ = [
     "check_tree_mask",
     "check_trims",
     "check_two_candidates",
+    "check_two_ways",
     "check_visible",
     "every_round",
     "every_text",

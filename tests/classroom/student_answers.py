@@ -360,6 +360,27 @@ def one_level_late(a1, a2):
     return d + 1
 
 
+def matches_itself(text, longest, k):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - n, -1, -1):
+            if text[i : i + n] == text[-n:]:
+                return text[i + n : i + n + k]
+    return []
+
+
+def first_match(text, longest, k):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - n):
+            if text[i : i + n] == text[-n:]:
+                return text[i + n : i + n + k]
+    return []
+
+
+def without_plain(drafts):
+    gains = [sl.walltime_improvement(alpha, 4, c, lambda n: 1.2) for alpha, c in drafts]
+    return gains.index(max(gains))
+
+
 ANSWERS = [
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
     ("count_accepted", accepts_in_a_loop_too_late, "rejected token itself"),
@@ -459,4 +480,15 @@ ANSWERS = [
     ("tree_mask", with_minus_one, "as an index it means the last one"),
     ("branch_from", lambda a1, a2: torch.tensor(a2).log().item() / torch.tensor(a1).log().item(), "whole number"),
     ("branch_from", one_level_late, "too deep"),
+    ("two_ways", lambda p, q: (torch.minimum(p, q).sum(), p.max()), "that of q, not of p"),
+    (
+        "two_ways",
+        lambda p, q: (torch.minimum(p, q).sum(), (p / q)[q.argmax()].clamp(max=1)),
+        "a certain token has q = 1",
+    ),
+    ("find", matches_itself, "the end of the text matches itself"),
+    ("find", first_match, "take the latest"),
+    ("find", lambda text, longest, k: text[text.index(text[-1]) + 1 :][:k], "yours"),
+    ("choose", lambda drafts: drafts.index(max(drafts)), "the cost counts, too"),
+    ("choose", without_plain, "return -1"),
 ]

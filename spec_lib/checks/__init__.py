@@ -27,13 +27,14 @@ from .nb08 import (
     stretches,
 )
 from .nb09 import check_break_even_batch, check_speed
-from .nb13 import check_grown, check_next_length, check_visible
+from .nb13 import as_derived, check_grown, check_next_length, check_visible
 
 __all__ = [
     "CLAIMS",
     "Case",
     "Exercise",
     "SETTLED",
+    "as_derived",
     "ask_again",
     "check_accepted_count",
     "check_alpha_of_whole_rounds",

@@ -13,7 +13,7 @@ LIBRARY = Path(__file__).parent.parent.parent / "spec_lib"
 FLOORS = [
     ["numbers", "modes", "devices", "files", "hub", "missing_names", "matplotlib_folder", "theory"],
     ["sampling", "verification", "records", "architectures"],
-    ["protocols"],
+    ["protocols", "plain_gpt2"],
     ["arguments"],
     ["cache", "graphs"],
     ["drafting", "tracing", "gpt2"],
@@ -27,7 +27,7 @@ FLOORS = [
     ["tiny", "__main__"],
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",
-          "arguments", "architectures", "modes", "numbers", "gpt2", "graphs"]  # fmt: skip
+          "arguments", "architectures", "modes", "numbers", "gpt2", "graphs", "plain_gpt2"]  # fmt: skip
 MOST_LINES = 220
 
 

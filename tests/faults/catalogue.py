@@ -629,8 +629,8 @@ TEXTS = (
     Text(
         "rollback to a length never reached",
         C,
-        "if not 0 <= length <= model.length:",
-        "if not 0 <= length:",
+        "if kept is None or not 0 <= kept <= model.length:",
+        "if kept is None or not 0 <= kept:",
     ),
     Text(
         "work not counted",
@@ -649,7 +649,7 @@ TEXTS = (
         "    check_causal(model)\n    border",
         "    border",
     ),
-    Text("our own pass lets them in", "architectures", "    check_causal(model)\n    attention", "    attention"),
+    Text("our own pass lets them in", "plain_gpt2", "    check_causal(model)", "    pass"),
     Text("training mode kept", "modes", "part.training = False", "part.training = True"),
     # --- the loop
     Text(
@@ -832,7 +832,7 @@ TEXTS = (
     Text("logits are the graph's own", FIXED, "return logits[rows].clone()", "return logits[rows]"),
     Text("drafted tokens are the graph's own", FIXED, "tokens.clone(), q.clone()", "tokens, q.clone()"),
     Text("drafted q is the graph's own", FIXED, "tokens.clone(), q.clone()", "tokens.clone(), q"),
-    Text("another text's numbers stay in the cache", FIXED, "        state.body.cache.zero_()\n", ""),
+    Text("another text's numbers stay in the cache", FIXED, "state.body.cache.zero_()", "state.body.cache"),
     Text("a state of other weights", FIXED, " or state.weights != _addresses(model.model)", ""),
     Text("states never come back", FIXED, "self.free.append, state)", "id, state)"),
     Text("a state lives as long as its text's model", FIXED, "self.body = copy.copy(model)", "self.body = model"),
@@ -906,16 +906,16 @@ TEXTS = (
          "if self.cache is not None:", "if self.cache is not None and self.length < 0:"),
     Text("a cache that grows loses its last token", OWN, "cache[:, :, :, : self.cache.shape[3]] = self.cache",
          "cache[:, :, :, : self.length - 1] = self.cache[:, :, :, : self.length - 1]"),
-    Text("attention not scaled by layer", OWN, "attention.scaling", "attention.head_dim**-0.5"),
+    Text("attention not scaled by layer", "plain_gpt2", "attention.scaling", "attention.head_dim**-0.5"),
     Text("the second norm is the first", OWN, "*block.norm_2", "*block.norm_1"),
     Text("the residual stream is cut at the attention", OWN, "x = x + _affine(h.transpose", "x = _affine(h.transpose"),
     Text("the head's biases are dropped", OWN, "self.head = (model.lm_head.weight, model.lm_head.bias)",
          "self.head = (model.lm_head.weight, None)"),
     Text("the head is the embedding", OWN, "self.head = (model.lm_head.weight, ", "self.head = (self.embedding, "),
     Text("the first rows are kept", OWN, "x[-keep:]", "x[:keep]"),
-    Text("every activation is GELU", OWN, "if fused else mlp.act", "if fused or mlp.act else None"),
-    Text("the last norm has another epsilon", OWN, "*self.final, self.eps", "*self.final, 1e-5"),
-    Text("a pass of which few rows are kept is counted twice", OWN, "        check_fed(self, ids, parents)\n",
-         "        check_fed(self, ids, parents)\n        self.length += keep or 0\n"),
+    Text("every activation is GELU", "plain_gpt2", "if type(mlp.act) in tanh_gelus() else mlp.act", "if mlp.act else None"),
+    Text("the last norm has another epsilon", OWN, "*self.final)", "*self.final[:2], 1e-5)"),
+    Text("a pass of which few rows are kept is counted twice", OWN, "        check_fed(self, ids, keep, parents)\n",
+         "        check_fed(self, ids, keep, parents)\n        self.length += keep or 0\n"),
 )  # fmt: skip
 FAULTS = (*SEAMS, *TEXTS)

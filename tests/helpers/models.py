@@ -129,13 +129,17 @@ def remembering(model):
     return model
 
 
-@functools.cache
-def small_pair(vocab: int):
+def fresh_pair(vocab: int) -> tuple[torch.nn.Module, torch.nn.Module]:
     """(target, draft), float64 GPT-2 with two or three tokens, far apart and attentive (see `power`)."""
     seed, scale = {2: (0, 0.6), 3: (6, 0.4)}[vocab]
     kwargs = {"vocab": vocab, "width": 8, "context": 16, "initializer_range": scale}
-    target, draft = tiny_gpt2(seed, layers=2, **kwargs), tiny_gpt2(seed + 1, **kwargs)
-    return remembering(target.double()), remembering(draft.double())
+    return tiny_gpt2(seed, layers=2, **kwargs).double(), tiny_gpt2(seed + 1, **kwargs).double()
+
+
+@functools.cache
+def small_pair(vocab: int):
+    """`fresh_pair`, each of whose passes is computed once."""
+    return tuple(map(remembering, fresh_pair(vocab)))
 
 
 # ------------------------------------------------------------------------------------------------------------- tables

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from ..gpt2 import gelu_tanh
 from ..pairs import Pair
+from ..plain_gpt2 import gelu_tanh
 from .engine import Exercise
 
 

@@ -42,9 +42,7 @@ class Tree:
         if not hasattr(target, "refuse_tree"):
             raise ValueError(f"a {type(target).__name__} reads chains only: no tree can be drafted for it")
         if (most := max(map(self.parents.count, self.parents))) > target.vocab:
-            raise ValueError(
-                f"{most} candidates for one position, and the target has {target.vocab} tokens: take fewer"
-            )
+            raise ValueError(f"{most} candidates for one position, of {target.vocab} tokens in all: take fewer")
         target.refuse_tree()
         self.draft.refuse(target, longest)
         if isinstance(self.draft, ModelDrafter):

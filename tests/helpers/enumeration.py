@@ -319,23 +319,25 @@ class Script:
     `judge`, the loop's `rule=`, gives the branch's answer of the real rule, which is asked once about each p and q.
     """
 
-    def __init__(self, branches: Branches, rule):
-        self.branches, self.asked, self.known = branches, rule, {}
+    def __init__(self, branches: Branches, rule=None, of_trees=None, rough: float = 1e-9):
+        self.branches, self.rough, self.known = branches, rough, {}
+        self.asked, self.of_trees = rule or sl.verify_google, of_trees or sl.verify_tree  # as they stand now
 
     def draw(self, p: torch.Tensor, position) -> torch.Tensor:
         weights = p.tolist()
-        assert abs(sum(weights) - 1) < 1e-9 and min(weights) >= 0, f"not a distribution: {weights}"
+        assert abs(sum(weights) - 1) < self.rough and min(weights) >= 0, f"not a distribution: {weights}"
         tokens = [x for x, w in enumerate(weights) if w > 0]
         return torch.tensor([tokens[self.branches.choose([weights[x] for x in tokens])]])
 
     def uniforms(self, k: int, position) -> torch.Tensor:
         return torch.full((k,), math.nan, dtype=torch.float64)
 
-    def judge(self, p, q, drafted, uniforms):
+    def judge(self, p, q, drafted, uniforms, parents=None):
         assert uniforms.shape == drafted.shape
-        key = (p.numpy().tobytes(), q.numpy().tobytes(), *drafted.tolist())
+        key = (p.numpy().tobytes(), q.numpy().tobytes(), *drafted.tolist(), *(parents or []))
         if key not in self.known:
-            self.known[key] = verdicts(self.asked, p, q, drafted)
+            rule = self.asked if parents is None else self.of_trees
+            self.known[key] = verdicts(rule, p, q, drafted, parents=parents)
         options = self.known[key]
         return options[self.branches.choose([v.weight for v in options])].answer
 
@@ -378,12 +380,14 @@ def target_distribution(
 class Emptied:
     """A model without `fresh`, so that the loop empties its cache instead of making a new one.
 
-    It has what the page of protocols asks of a model, and no other ability.
+    It has what the page of protocols asks of a model, and no other ability; with trees=True, it reads them too.
     """
 
-    def __init__(self, model: sl.CachedModel):
+    def __init__(self, model: sl.protocols.Model, trees: bool = False):
         self.model, self.feed, self.rollback = model, model.feed, model.rollback
         self.vocab, self.device, self.max_length = model.vocab, model.device, model.max_length
+        if trees:
+            self.keep_rows, self.refuse_tree = model.keep_rows, model.refuse_tree
 
     @property
     def length(self) -> int:
@@ -392,15 +396,24 @@ class Emptied:
 
 
 def loop_distribution(
-    target, draft, prompt: list[int], budget: int, rule, eos: int | list[int] | None = None, **options
+    target,
+    draft,
+    prompt: list[int],
+    budget: int,
+    rule=None,
+    eos: int | list[int] | None = None,
+    of_trees=None,
+    rough: float = 1e-9,
+    **options,
 ) -> tuple[dict[Text, float], int]:
     """The distribution of the texts that `speculative_rounds` writes, and the number of its paths: each replayed.
 
     target, draft: transformers models, or what the loop takes in their place.  Caches are made once and emptied by
     the loop before each path: much time is saved, and whatever a path leaves behind would show in the next.
+    of_trees: the rule where a draft is a tree.  rough: how far from 1 a q may sum, where a drafter works in float32.
     """
     branches, found = Branches(), {}
-    script = Script(branches, rule)
+    script = Script(branches, rule, of_trees, rough)
     target, draft = (Emptied(sl.CachedModel(m)) if isinstance(m, torch.nn.Module) else m for m in (target, draft))
     ids = torch.tensor([prompt])
     for _ in branches.runs():

@@ -19,7 +19,7 @@ from tests.helpers.models import small_pair, tiny_gpt2
 @pytest.mark.parametrize("shape", trees.SHAPES)
 def test_distribution(shape):
     """Of depth + 1 tokens, for vocabularies of 3 and, where there are few drafts, of 2 and 4."""
-    promises.check_tree_rule([shape], (3,), range(4))
+    promises.check_tree_rule([shape], (3,), range(2 if len(trees.SHAPES[shape]) > 4 else 4))
     if len(trees.SHAPES[shape]) <= 4:
         promises.check_tree_rule([shape], (4,), range(3))
     if trees.SHAPES[shape].count(-1) < 3:
@@ -42,20 +42,21 @@ WRONG = {  # rule: the kinds of siblings for which it is wrong
     "tree_by_p": {"without replacement", "independent", "certain"},
     "tree_not_updated": {"without replacement", "independent", "certain"},
     "tree_row_before": {"without replacement", "independent", "certain"},
-    "tree_backwards": {"without replacement", "independent", "certain"},
+    "tree_backwards": {"without replacement"},
     "tree_ratio_inverted": {"without replacement", "independent"},
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_rules_are_condemned(name):
-    """Whatever tries siblings in another order than they were drawn in, or judges them by what is not left."""
-    target, draft = random_table(3, 0), random_table(3, 7).flip(1)
+    """Whatever tries siblings in another order than they were drawn in, or judges them by what is not left.  Where one
+    token is lacking, as on most toys of three tokens, the order does not show; each of these two lacks two."""
+    target, draft = (torch.tensor([row] * 4).double() / 10 for row in ([4, 3, 2, 1], [1, 2, 3, 4]))
     far = {}
     for kind in trees.KINDS:
         got = trees.tree_distribution(getattr(wrong, name), target, draft, 0, [-1, -1, 0], kind)
         far[kind] = (got - exact.continuations(target, 3)[3][0]).abs().sum().item() / 2
-    assert {kind for kind, distance in far.items() if distance > 1e-3} >= WRONG[name], far
+    assert {kind for kind, distance in far.items() if distance > 1e-3} == WRONG[name], far
 
 
 # --- the loop -------------------------------------------------------------------------------------------------------
@@ -89,15 +90,9 @@ def test_loop_through_our_own_pass(graphs):
     kwargs = {"vocab": 3, "width": 8, "context": 16, "initializer_range": 0.4}
     target, draft = (tiny_gpt2(seed, layers=2, **kwargs).double() for seed in (6, 7))
     models = [sl.GPT2(m, graphs) for m in (target, draft)]
-    want = exact.target_distribution(target, [1, 0, 1], 4)
-    kinds = ["certain"] if graphs else ["certain", "without replacement"]
-    for kind in kinds:
-        shape = [-1, -1, 0] if kind == "certain" else [-1, -1]
-        got, _ = exact.loop_distribution(
-            models[0], Tree(models[1], shape, kind), [1, 0, 1], 4 if kind == "certain" else 3
-        )
-        want = exact.target_distribution(target, [1, 0, 1], 4 if kind == "certain" else 3)
-        assert exact.distance(got, want) < 1e-10
+    for kind, shape, budget in (("certain", [-1, -1, 0], 4), ("without replacement", [-1, -1], 3)):
+        got, _ = exact.loop_distribution(models[0], Tree(models[1], shape, kind), [1, 0, 1], budget)
+        assert exact.distance(got, exact.target_distribution(target, [1, 0, 1], budget)) < 1e-10
 
 
 @pytest.mark.parametrize("widths", [(3, 2, 9), (3, 3, 4), (3, 3, 3)], ids=str)
@@ -143,7 +138,7 @@ def test_check(name):
 
 @pytest.mark.parametrize("kind", trees.KINDS)
 def test_a_tree_read_path_by_path_writes_the_same_text(kind):
-    """A target and a draft that hold no mask: they read every path as a text of its own, and tell the same rows kept."""
+    """A target and a draft without a mask: they read every path as a text of its own."""
     target, draft = (tiny_gpt2(seed, layers=2).double() for seed in (0, 1))
     texts = []
     for make in (sl.CachedModel, sl.GPT2, trees.Placed):

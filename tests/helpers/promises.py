@@ -9,8 +9,8 @@ import math
 import torch
 
 import spec_lib as sl
+from spec_lib import trees as library
 from spec_lib.drafters import RecurrentHead, Tree
-from spec_lib.trees import placed
 from spec_lib.verification import RULES
 from tests.helpers import enumeration as exact
 from tests.helpers import trees
@@ -92,6 +92,15 @@ def check_rule_references() -> None:
         )
 
 
+def check_rule_of_blocks() -> None:
+    """Block verification on the toy of four tokens, which shows every known mistake, where smaller ones do not."""
+    target, draft = (torch.tensor([row] * 4).double() / 10 for row in ([4, 3, 2, 1], [1, 2, 3, 4]))
+    got = exact.rule_distribution(RULES["block"], target, draft, 0, 2) - exact.continuations(target, 3)[3][0]
+    assert got.abs().max() < 1e-14, f"off by {got.abs().max()}"
+    accepted = exact.mean_accepted(RULES["block"], target, draft, 0, 2)
+    assert abs(accepted - 1.03) < 1e-14, f"{accepted} of 2 tokens accepted, not 1.03"
+
+
 def check_rule_acceptance(seeds=range(10)) -> None:
     """Accepted with probability sum min(p, q): no rule can accept more, and an exact one may accept less."""
     for seed, name in itertools.product(seeds, RULES):
@@ -155,6 +164,12 @@ def check_loop_distribution(
     assert far < 1e-10, f"{rule}, {vocab} tokens, gamma {gamma}, budget {budget}, EOS {eos}: off by {far}"
     assert abs(sum(distribution.values()) - 1) < 1e-10
     return paths
+
+
+def check_loop_of_blocks() -> None:
+    """The same with block verification, whose verdict on a token depends on those after it; with an end, too."""
+    check_loop_distribution(gamma=2, budget=4, rule="block")
+    check_loop_distribution(vocab=3, gamma=2, budget=3, rule="block", eos=2)
 
 
 def check_loop_eos_distribution() -> None:
@@ -286,36 +301,37 @@ def check_own_draft() -> None:
 
 
 def check_greedy(lengths=(1, 2, 7, 20), gammas=(1, 3)) -> None:
-    """With temperature 0, plain greedy decoding token for token; gammas are taken in turn."""
+    """With temperature 0, plain greedy decoding token for token; gammas and rules are taken in turn."""
     target, draft = float_pair()
-    for length, gamma in zip(lengths, itertools.cycle(gammas), strict=False):
+    for length, gamma, rule in zip(lengths, itertools.cycle(gammas), itertools.cycle(RULES), strict=False):
         ids = prompt(length)
-        options = {"gamma": gamma, "sampling": sl.Sampling(0), "generator": 0}
+        options = {"gamma": gamma, "sampling": sl.Sampling(0), "generator": 0, "rule": rule}
         text = write(target, draft, ids, 11, **options)[1]
-        assert text == plain_greedy(target, ids, 11), f"prompt of {length}, gamma {gamma}: {text}"
+        assert text == plain_greedy(target, ids, 11), f"prompt of {length}, gamma {gamma}, {rule}: {text}"
     p, q = table([0.6, 0.4], [0.6, 0.4]), table([0.4, 0.6], [0.4, 0.6])
-    for seed in range(5):
-        assert write(p, q, [0], 5, sampling=sl.Sampling(0), generator=seed)[1] == [0] * 5
+    for seed, rule in itertools.product(range(5), RULES):
+        assert write(p, q, [0], 5, sampling=sl.Sampling(0), generator=seed, rule=rule)[1] == [0] * 5
 
 
 def check_eos() -> None:
     """EOS, one id or several, ends the text wherever in a round it falls, and nothing follows it."""
     count = counter(8)
-    for gamma in range(1, 9):
-        assert write(count, count, [1], 7, gamma=gamma, eos_token_id=[5, 4])[1] == [2, 3, 4]
-        assert write(count, count, [1], 7, gamma=gamma, eos_token_id=[4, 5])[1] == [2, 3, 4]
-        assert write(count, count, [4], 7, gamma=gamma, eos_token_id=5)[1] == [5]
+    for gamma, rule in itertools.product(range(1, 9), RULES):
+        options = {"gamma": gamma, "rule": rule}
+        assert write(count, count, [1], 7, **options, eos_token_id=[5, 4])[1] == [2, 3, 4]
+        assert write(count, count, [1], 7, **options, eos_token_id=[4, 5])[1] == [2, 3, 4]
+        assert write(count, count, [4], 7, **options, eos_token_id=5)[1] == [5]
         for budget in (4, 5):
-            job = sl.speculative(count, count, torch.tensor([1]), budget, gamma=gamma, eos_token_id=6)
+            job = sl.speculative(count, count, torch.tensor([1]), budget, **options, eos_token_id=6)
             assert job.tokens.tolist() == [2, 3, 4, 5, 6][:budget]
             assert job.stop_reason == ("eos" if budget == 5 else "length")
     target, draft = float_pair()
     ids = prompt(5)
     text = plain_greedy(target, ids, 12)
-    for place, gamma in zip(range(12), itertools.cycle(range(1, 9))):
+    for place, gamma, rule in zip(range(12), itertools.cycle(range(1, 9)), itertools.cycle(RULES), strict=False):
         want = text[: text.index(text[place]) + 1]
         for other in (draft, target):
-            options = {"gamma": gamma, "sampling": sl.Sampling(0), "eos_token_id": text[place]}
+            options = {"gamma": gamma, "sampling": sl.Sampling(0), "eos_token_id": text[place], "rule": rule}
             rounds, got = write(target, other, ids, 20, **options)
             assert got == want, f"EOS {text[place]}, gamma {gamma}: {got}, not {want}"
             assert sum(r.accepted + (r.token is not None) for r in rounds) == len(want)
@@ -325,12 +341,12 @@ def check_budget() -> None:
     """Exactly as many new tokens as asked for, after prompts of any length."""
     target, draft = float_pair()
     for length, gamma in itertools.product((1, 2, 20), (1, 4)):
-        ids = prompt(length)
+        ids, options = prompt(length), {"gamma": gamma, "rule": "block" if length == 2 else "google", "generator": 0}
         for budget in {0, 1, 2, gamma, gamma + 1, 9}:
-            rounds, tokens = write(target, draft, ids, budget, gamma=gamma, generator=0)
+            rounds, tokens = write(target, draft, ids, budget, **options)
             assert len(tokens) == budget, f"{len(tokens)} new tokens after {length}, not {budget}"
             assert all(len(r.drafted) <= gamma for r in rounds)
-            g = sl.speculative(target, draft, ids, budget, gamma=gamma, generator=0)
+            g = sl.speculative(target, draft, ids, budget, **options)
             assert g.tokens.tolist() == tokens and g.ids.tolist() == [ids[0].tolist() + tokens]
             assert g.stop_reason == "length" and len(g.rounds) == len(rounds)
 
@@ -501,13 +517,13 @@ def check_tree_ends() -> None:
 def check_tree_places() -> None:
     """Positions count depth, and a token sees the text, its ancestors and itself: a tree of six, drawn by hand."""
     # the text has rows 0 and 1, and is read; row 2 is its last token
-    positions, seen = placed(2, [], [1, 2, 2, 3, 3, 4])
+    positions, seen = library.placed(2, [], [1, 2, 2, 3, 3, 4])
     assert positions.tolist() == [2, 3, 3, 4, 4, 4]
     assert ["".join(".#"[x] for x in row) for row in seen.int().tolist()] == [
         "###.....", "####....", "###.#...", "####.#..", "####..#.", "###.#..#"]  # fmt: skip
-    positions, seen = placed(5, [1, 2, 2], [3, 4])  # three of these rows are in the cache already
+    positions, seen = library.placed(5, [1, 2, 2], [3, 4])  # three of these rows are in the cache already
     assert positions.tolist() == [4, 4] and seen.int().tolist() == [[1, 1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 0, 1]]
-    positions, seen = placed(0, [], [-1, 0, 0])  # an empty cache
+    positions, seen = library.placed(0, [], [-1, 0, 0])  # an empty cache
     assert positions.tolist() == [0, 1, 1] and seen.int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
 
 
@@ -620,7 +636,8 @@ def check_clocks(count: int = 40_000) -> None:
     own = ((clocks[1:] - 1) * (clocks[:-1] - 1)).mean(0)
     assert (own.abs() < 5 / five).all()
     other = sl.SharedNoise(4).clocks(torch.arange(count), 6).double()
-    assert (((clocks - 1) * (other - 1)).mean(0).abs() < 5 / five).all(), "neighbouring seeds go together"
+    for a, b in ((clocks, other), (clocks[1:], other[:-1]), (clocks[:-1], other[1:])):
+        assert (((a - 1) * (b - 1)).mean(0).abs() < 5 / five).all(), "neighbouring seeds go together"
     p = torch.tensor([0.05, 0.0, 0.4, 0.25, 0.2, 0.1])
     drawn = torch.cat([noise.draw(p, i) for i in range(4000)])
     seen, want = torch.bincount(drawn, minlength=6).double(), 4000 * p.double()

@@ -100,13 +100,8 @@ def test_sixteen_of_sixteen_texts_on_the_embedded_pair(embedded):
 @pytest.mark.parametrize("sampling", [sl.Sampling(0.8, top_k=50), sl.Sampling(0.7, top_p=0.9)], ids=str)
 def test_filtered_texts_on_the_embedded_pair(embedded, sampling):
     ids = embedded.encode("The king said")
-    drafts = [
-        embedded.draft,
-        sl.load_pair("tiny", "small").draft,
-        NGram(),
-        RecurrentHead(embedded.target, inner=32),
-        sl.GPT2(embedded.draft),
-    ]
+    head, small = RecurrentHead(embedded.target, inner=32), sl.load_pair("tiny", "small").draft
+    drafts = [embedded.draft, small, NGram(), head, sl.GPT2(embedded.draft)]
     for seed, draft in enumerate(drafts):
         noise = sl.SharedNoise(seed)
         plain = sl.autoregressive(embedded.target, ids, 30, sampling=sampling, generator=noise).tokens.tolist()

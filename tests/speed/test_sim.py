@@ -342,9 +342,8 @@ def rounds_and_waits(models, ids, new, **options):
             done = next(rounds, None)
         if done is None:
             return found
-        if not found and isinstance(models[1], drafters.NGram):
-            assert waits[0] == "tolist"  # it reads the prompt on the host, once a text
-            del waits[0]
+        if waits and not found and isinstance(models[1], drafters.NGram):
+            assert waits.pop(0) == "tolist"  # it reads the prompt on the host, once a text
         found.append((done, waits))
 
 

@@ -120,6 +120,12 @@ class SelectiveDrafter(Protocol):
         ...
 
 
+class Branched(Protocol):
+    """A drafter of trees: what cannot verify or read them is refused before the text is read."""
+
+    branches: bool
+
+
 class Measured(Protocol):
     """A session that can say how many tokens its cache holds (None: it has none); for traces."""
 

@@ -50,7 +50,7 @@ class CachedModel:
         extra = {self.facts.cache_argument: self.cache, **self.extra}
         if parents is not None:
             positions, seen = placed(self.length, self.tree, parents)
-            extra["position_ids"] = torch.tensor([positions], device=self.device)
+            extra["position_ids"] = positions[None].to(self.device, non_blocking=True)
             extra["attention_mask"] = as_mask(seen, next(self.model.parameters()))[None, None]  # (1, 1, n, length)
         elif self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
@@ -78,7 +78,7 @@ class CachedModel:
         """Forget all but the first `length` tokens and, of those after them, the ones at these indices, ascending."""
         kept = kept_rows(self, length, rows)
         for layer in self.cache.layers:
-            at = kept.to(layer.keys.device)
+            at = kept.to(layer.keys.device, non_blocking=True)
             layer.keys, layer.values = (t.index_select(-2, at) for t in (layer.keys, layer.values))
         self.tree, self.length = [], len(kept)
 

@@ -86,7 +86,7 @@ class GPT2:
         mask, positions = None, self.positions[start:end]
         if parents is not None:
             at, seen = placed(start, self.tree, parents)
-            mask, positions = as_mask(seen, self.embedding), self.positions[torch.tensor(at, device=self.device)]
+            mask, positions = as_mask(seen, self.embedding), self.positions[at.to(self.device, non_blocking=True)]
         elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
             mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
         with torch.no_grad(), self.threads():
@@ -106,7 +106,7 @@ class GPT2:
 
     def keep_rows(self, length: int, rows: list[int]) -> None:
         """As `abilities.Branching`: the rows are copied to where they would stand in a chain."""
-        kept = kept_rows(self, length, rows)[length:].to(self.device)
+        kept = kept_rows(self, length, rows)[length:].to(self.device, non_blocking=True)
         end = length + len(kept)
         self.cache[:, :, :, length:end] = self.cache.index_select(3, kept)
         self.tree, self.length = [], end

@@ -39,12 +39,12 @@ def verify_tree(
     return (torch.stack(path) if path else torch.zeros(0, dtype=torch.bool, device=p.device)), left
 
 
-def placed(length: int, tree: Sequence[int], parents: Sequence[int]) -> tuple[list[int], torch.Tensor]:
+def placed(length: int, tree: Sequence[int], parents: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Where new tokens stand, and what they see, in a cache that is no longer a plain text.
 
     length: rows of the cache, the last len(tree) of which have these parents (rows, too); those before are the text.
     parents: the row of each new token's parent, one of the text or of the tree or of an earlier new token.
-    Returns (positions in the text, (n, length + n) bool: which rows each new token attends to, itself included).
+    Returns (positions in the text (n,) int64, (n, length + n) bool: which rows each new token sees, itself included).
     ValueError for a parent that is not there.
     """
     base, above = length - len(tree), [*tree, *parents]
@@ -58,7 +58,7 @@ def placed(length: int, tree: Sequence[int], parents: Sequence[int]) -> tuple[li
             depth, at = depth + 1, above[at - base]
         seen[i, : at + 1] = True
         positions.append(at + depth)
-    return positions, seen
+    return torch.tensor(positions), seen
 
 
 def as_mask(seen: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -113,17 +113,20 @@ def remembering(model):
             return forward(*args, **kwargs)
         layers = cache.layers
         before = [t for layer in layers if getattr(layer, "keys", None) is not None for t in (layer.keys, layer.values)]
-        key = (*kwargs["input_ids"][0].tolist(), kwargs.get("logits_to_keep"), *(t.numpy().tobytes() for t in before))
+        tree = [kwargs[name] for name in ("position_ids", "attention_mask") if kwargs.get(name) is not None]
+        options = (kwargs.get("logits_to_keep"), kwargs.get("output_hidden_states"))
+        key = (*kwargs["input_ids"][0].tolist(), *options, *(t.numpy().tobytes() for t in (*before, *tree)))
         if key in known:
-            logits, added = known[key]
+            (logits, states), added = known[key]
             for i, (keys, values) in enumerate(added):
                 cache.update(keys, values, i)
         else:
             length = cache.get_seq_length()
-            logits = forward(*args, **kwargs).logits
+            out = forward(*args, **kwargs)
+            logits, states = out.logits, getattr(out, "hidden_states", None)
             added = [(x.keys[..., length:, :].clone(), x.values[..., length:, :].clone()) for x in layers]
-            known[key] = logits, added
-        return SimpleNamespace(logits=logits)
+            known[key] = (logits, states), added
+        return SimpleNamespace(logits=logits, hidden_states=states)
 
     model.forward = remembered
     return model

@@ -464,7 +464,7 @@ def test_other_drafters_and_rules_run_on_our_own_pass_with_what_each_plugs_in(pa
     """The counts are those of the same call by hand; what is compared with is the plain loop on the same passes."""
     fast, ids, setting = pair.fast(), torch.tensor([[4, 5]]), Setting(gamma=3, new=12, prompt="two")
     names = [f"{name}, own pass" for name in OTHERS]
-    measured = compare(pair, setting, 1, (TARGET, benchmark.OWN_TARGET, benchmark.OWN_DRAFT, *names))
+    measured = compare(pair, setting, 1, (TARGET, *benchmark.FAST, *names))
     by_hand = {
         "block verification": (fast.draft, {"rule": "block", "generator": 1}),
         "shared noise": (fast.draft, {"generator": sl.SharedNoise(1)}),
@@ -895,6 +895,7 @@ def test_the_shipped_recordings_are_whole_small_and_named_by_their_processor():
         (["bench", "--sweep", "length", "--values", "4"], "no full round"),
         (["bench", "--sweep", "temperature", "--values", "nan"], "temperature must be"),
         (["bench", "--values", "3"], "--values are those of a --sweep"),
+        (["bench", "--more", "--forward", "transformers"], "--more needs our own forward pass: leave out --forward"),
         (["bench", "--target", "a/b"], "needs a draft"),
         (["bench", "--draft", "a/b"], "needs a target"),
         (["record", "--runs", "-1"], "--runs must be"),
@@ -1030,6 +1031,48 @@ def test_bench_sweeps(quick, tmp_path, capsys, written):
     assert "gamma 1\n" in out and {g for *_, g in written} == {1, 3}
     assert out.count("own pass: speculative ") == 2  # each value's, over its own plain loop
     assert len(json.loads((tmp_path / "s.json").read_text())["measurements"]) == 2
+
+
+def test_bench_times_other_drafters_and_rules_on_request(pair, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pair)
+    words = ["bench", "--more", "--runs", "2", "--max-new-tokens", "20", "--out", str(tmp_path / "b")]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    head, *lines = said.splitlines()
+    assert "over plain" in head and all(any(line.startswith(name) for line in lines) for name in benchmark.MORE)
+    m = json.loads((tmp_path / "b.json").read_text())["measurements"][0]
+    assert set(m["variants"]) == {*benchmark.ALL, *benchmark.MORE}
+    found = {line["variant"]: line for line in csv.DictReader(io.StringIO((tmp_path / "b.csv").read_text()))}
+    assert found["block verification, own pass"]["alpha"] == "" and found["prompt lookup, own pass"]["over_plain"]
+    assert found["prompt lookup, own pass"]["predicted"] == "" != found["speculative, own pass"]["predicted"]
+
+
+def test_a_sweep_of_gamma_has_them_too_but_for_those_with_a_gamma_of_their_own(quick, tmp_path, monkeypatch, capsys):
+    from spec_lib import plots
+
+    monkeypatch.setitem(benchmark.MORE, "early exit, own pass", benchmark.Plug(gamma=8))
+    drawn = []
+    monkeypatch.setattr(plots, "plot_sweep", lambda found, *a, **k: drawn.extend(found.values()))
+    words = ["bench", "--more", "--runs", "1", "--max-new-tokens", "9", "--out", str(tmp_path / "s")]
+    assert cli.main([*words, "--sweep", "gamma", "--values", "1", "3"]) == 0
+    expected = {TARGET, DRAFT, GOOGLE, *benchmark.FAST, *benchmark.MORE} - {"early exit, own pass"}
+    assert [set(m.variants) for m in drawn[0]] == [expected] * 2
+    capsys.readouterr()
+    assert cli.main([*words[:-3], "8", "--out", str(tmp_path / "t")]) == 2
+    assert "8 new tokens are no full round at gamma 8" in capsys.readouterr().err
+
+
+def test_other_drafters_are_refused_for_another_architecture_before_anything_is_measured(
+    written, tmp_path, capsys, monkeypatch
+):
+    from tests.helpers.models import tiny_of
+
+    llama = sl.Pair(tiny_of("llama"), tiny_of("llama"), Words(), prompts={"a": "1 2"})
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: llama)
+    assert cli.main(["bench", "--more", "--max-new-tokens", "20", "--out", str(tmp_path / "b")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("python -m spec_lib bench: --more needs our own forward pass: the target: LlamaForCausalLM")
+    assert said.count("\n") == 1 and not written and not list(tmp_path.iterdir())
 
 
 def test_fifty_evaluations_unless_told_otherwise(quick, tmp_path):

@@ -6,6 +6,7 @@ loss compares distributions, since acceptance at a position is 1 - TV(p, q).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,10 +37,11 @@ class Lessons:
         cls, target: torch.nn.Module, start: torch.Tensor, texts: int = 128, length: int = 256, seed: int = 0,
         layer: int | None = None, quiet: bool = False,
     ) -> Lessons:  # fmt: skip
-        """Let a transformers model write `texts` texts of `length` tokens, of which the prompt start (1, m) is the first,
-        at temperature 1, 64 texts at a time.  A progress bar on stderr, unless quiet.
-        layer: None, or the one of whose states `hidden` is to be.  ValueError where a number is below 1, or the length
-        not above m."""
+        """Let a transformers model write `texts` texts of `length` tokens at temperature 1, 64 at a time.
+
+        start: (1, m), the tokens with which each begins.  layer: whose states `hidden` holds, None for the last.  A
+        progress bar on stderr, unless quiet.  ValueError where a number is below 1, or the length not above m.
+        """
         texts, length = at_least_one("texts", texts), at_least_one("length", length)
         if start.ndim != 2 or len(start) != 1 or not 0 < start.shape[1] < length:
             raise ValueError(f"start must be a prompt (1, m) of fewer than {length} tokens, got {tuple(start.shape)}")
@@ -100,25 +102,31 @@ LOSSES: dict[str, Callable] = {
 
 
 def train(
-    head: torch.nn.Module, lessons: Lessons, steps: int = 250, positions: int = 4,
-    loss: str = "KL", seed: int = 0, rate: float = 2e-3, batch: int = 256, quiet: bool = False,
+    head: torch.nn.Module, lessons: Lessons, steps: int = 500, positions: int = 4,
+    loss: str = "KL", seed: int = 0, rate: float = 1e-2, batch: int = 128, quiet: bool = False,
 ) -> torch.nn.Module:  # fmt: skip
     """Train a head on the target's lessons; returns it.
 
     head(h (n, width), tokens (n, positions)) gives logits (n, vocab) for each of so many positions; tokens are those
     that follow h in the text.
-    loss: one of LOSSES.  AdamW, the rate falls to 0 along a cosine.  A progress bar on stderr, unless quiet.
-    ValueError for a loss that is not known, or numbers below 1.
+    loss: one of LOSSES.  AdamW; the rate rises for 50 steps and falls to 0 along a cosine.  A progress bar on stderr,
+    unless quiet.  ValueError for a loss that is not known, for numbers below 1, and for texts that are too short.
     """
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
-    steps, positions = at_least_one("steps", steps), at_least_one("positions", positions)
+    steps, positions, batch = (
+        at_least_one(name, n) for name, n in (("steps", steps), ("positions", positions), ("batch", batch))
+    )
+    texts, length = lessons.ids.shape
+    if length < positions + 2:
+        raise ValueError(f"{positions} positions need texts of {positions + 2} tokens, and these have {length}")
     g = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW([w for w in head.parameters() if w.requires_grad], rate, betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    texts, length = lessons.ids.shape
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda i: min((i + 1) / 50, 0.5 + 0.5 * math.cos(math.pi * i / steps))
+    )
     along = torch.arange(positions)
-    with torch.enable_grad(), tqdm(range(steps), unit="step", disable=quiet) as bar:
+    with head.threads(), torch.enable_grad(), tqdm(range(steps), unit="step", disable=quiet) as bar:
         for step in bar:
             row = torch.randint(texts, (batch,), generator=g)
             t = torch.randint(length - positions - 1, (batch,), generator=g)

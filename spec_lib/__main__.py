@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from .options import load, on_own_pass, parser, refuse_pair, setting_of, sweep_values
+from .generating import generate
+from .options import load, needs_own_pass, on_own_pass, parser, refuse_pair, setting_of, sweep_values
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,96 +29,6 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def generate(args: argparse.Namespace) -> int:
-    """Write a text, and on request how it came about and how fast."""
-    from . import Randomness, Sampling, speculative_rounds, summarize
-    from .numbers import at_least_one
-    from .plots import MEANING, SHAPE, ansi_text, origins, pieces, visible
-
-    # Everything that can be refused without a model is refused before one is loaded.
-    sampling = Sampling(args.temperature, args.top_k, args.top_p)
-    at_least_one("--gamma", args.gamma), at_least_one("--max-new-tokens", args.max_new_tokens)
-    Randomness(args.seed)
-    if args.compare:
-        setting_of(args)
-    refuse_pair(args)
-    pair = load(args)
-    fast = on_own_pass(args, pair)
-    pair = fast or pair
-    ids = pair.encode(args.prompt)
-    options = {
-        "gamma": args.gamma,
-        "rule": args.rule,
-        "sampling": sampling,
-        "eos_token_id": None if args.ignore_eos else ends(pair),
-        "generator": args.seed,
-    }
-    rounds = speculative_rounds(pair.target, pair.draft, ids, args.max_new_tokens, **options)
-    colour = args.verbose and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    colour = colour or (args.verbose and bool(os.environ.get("FORCE_COLOR")))
-
-    done = []
-
-    def emitted():  # tokens with their origins, as the rounds come
-        for r in rounds:
-            done.append(r)
-            yield from zip(r.tokens, origins([r]), strict=True)
-
-    print(ansi_text(args.prompt, "prompt", colour), end="", flush=True)
-    for text, origin in pieces(pair, ids, emitted()):
-        print(ansi_text(text, origin, colour), end="", flush=True)
-    print()
-    if args.verbose:
-        names = origins(done)
-        for name in MEANING:
-            if name in names:
-                face = f" ({SHAPE[name]})" if colour else ""
-                print(f"{ansi_text(name, name, colour)}{face}: {MEANING[name]}, {names.count(name)}")
-        position = ids.shape[1]
-        for i, r in enumerate(done, 1):
-            if r.rejected is not None:
-                rejected, resampled = (visible(pair.decode([t])) for t in (r.rejected, r.token))
-                print(f"round {i}, position {position + r.accepted}: rejected {rejected}, wrote {resampled}")
-            position += len(r.tokens)
-        s = summarize(done)
-        print(
-            f"acceptance rate {s.alpha:.2f} ({s.accepted} accepted, {s.rejected} rejected), "
-            f"{s.tokens_per_pass:.2f} tokens per target pass"
-        )
-        print(f"forward pass: {'our own (spec_lib.GPT2)' if fast else 'of transformers'}")
-    if args.compare:
-        print(comparison(args, pair))
-    return 0
-
-
-def ends(pair) -> list[int] | None:
-    """The tokens that end a text: the tokenizer's, and all that the target's generation_config lists."""
-    from .pairs import inside
-
-    target = inside(pair.target)
-    listed = getattr(getattr(target, "generation_config", None), "eos_token_id", None)
-    listed = listed if isinstance(listed, (list, tuple)) else [listed]
-    vocab = target.config.get_text_config().vocab_size
-    found = {e for e in [pair.tokenizer.eos_token_id, *listed] if e is not None and 0 <= e < vocab}
-    return sorted(found) or None
-
-
-def comparison(args: argparse.Namespace, pair, runs: int = 5) -> str:
-    """Plain decoding and the speculative loop in turn, several texts each, through any end: tokens a second."""
-    from dataclasses import replace
-
-    from . import benchmark
-
-    here = replace(pair, prompts={"given": args.prompt})  # a prompt may also be the name of one of the pair's own
-    rule = next(variant for variant, rule in benchmark.RULES.items() if rule == args.rule)
-    plain, fast = benchmark.rows(benchmark.compare(here, setting_of(args), runs, (benchmark.TARGET, rule)))
-    return (
-        f"{runs} texts of {args.max_new_tokens} tokens each on this machine, both on the same forward passes: plain "
-        f"{plain.tokens_per_second:.0f} tokens/s, speculative {fast.tokens_per_second:.0f} tokens/s, "
-        f"{fast.speedup:.2f} times as fast"
-    )
-
-
 def bench(args: argparse.Namespace) -> int:
     """Measure, print the table, and write JSON, CSV and the figure: all of them or none."""
     import io
@@ -133,6 +44,12 @@ def bench(args: argparse.Namespace) -> int:
     setting = setting_of(args, args.prompt)
     runs = at_least_one("--runs", (10 if args.sweep else 50) if args.runs is None else args.runs)
     values = sweep_values(args, setting)
+    more = tuple(benchmark.MORE) if args.more else ()
+    if args.sweep == "gamma":  # a tree's gamma is its own number of nodes
+        more = tuple(name for name in more if benchmark.MORE[name].gamma is None)
+    for name in more:
+        benchmark.own_setting(setting, name)
+    needs_own_pass(args)
     refuse_pair(args)
     files = {kind: writable(path) for kind, path in bench_files(args.out).items()}
 
@@ -149,14 +66,14 @@ def bench(args: argparse.Namespace) -> int:
     matplotlib.use("Agg")  # needs no screen
     picture, machine = io.BytesIO(), benchmark.machine(pair.device)
     if args.sweep:
-        variants = (benchmark.TARGET, benchmark.DRAFT, benchmark.GOOGLE) + (tuple(benchmark.FAST) if own else ())
+        variants = (benchmark.TARGET, benchmark.DRAFT, benchmark.GOOGLE, *(benchmark.FAST if own else ()), *more)
         measured = benchmark.sweep(pair, args.sweep, values, setting, runs, variants, progress)
         words = ["\n".join([benchmark.table(m), *benchmark.in_words(m)]) for m in measured]
         tables = [f"{args.sweep} {m.value}\n{text}\n" for m, text in zip(measured, words, strict=True)]
         found = {f"{pair.name} on {machine}": measured}
         plots.plot_sweep(found, f"Speed-up against {args.sweep}", args.sweep, save=picture)
     else:
-        variants = benchmark.ALL if own else benchmark.VARIANTS
+        variants = (*(benchmark.ALL if own else benchmark.VARIANTS), *more)
         measured = [benchmark.compare(pair, setting, runs, variants, progress)]
         tables = [benchmark.table(measured[0]), *benchmark.in_words(measured[0])]
         title = f"{pair.name}, {runs} texts of {setting.new} tokens"

@@ -21,11 +21,27 @@ def parser() -> argparse.ArgumentParser:
     _add_pair(g)
     _add_sampling(g, "length of the continuation (default 100)")
     g.add_argument(
+        "--drafter",
+        choices=["model", "ngram", "exit", "head"],
+        default="model",
+        help="what drafts: the draft model; ngram: what followed the text's last tokens when they stood in it before "
+        "(prompt lookup); exit: the target's first two thirds of its layers; head: the small network that was trained "
+        "on the embedded target's hidden states (exit and head need our own forward pass; default model)",
+    )
+    g.add_argument(
         "--rule",
-        choices=["google", "deepmind"],
-        default="google",
-        help="how draft tokens are verified: all at once (Leviathan et al.) or one after the other (Chen et al.); the "
-        "same text either way (default google)",
+        choices=["google", "deepmind", "block"],
+        help="how draft tokens are verified: all at once (Leviathan et al.) or one after the other (Chen et al.), with "
+        "the same text either way; block: as a whole (Sun et al.), which accepts more of the same draft (default "
+        "google)",
+    )
+    g.add_argument(
+        "--noise",
+        choices=["shared", "independent"],
+        default="independent",
+        help="shared: draft and target draw with the same random numbers at each position, and a draft token is "
+        "accepted where it is the one that the target draws; the text is then that of plain decoding with the same "
+        "noise, whatever drafts (default independent)",
     )
     g.add_argument("--seed", type=int, help="a number that makes the text repeatable (default: another text each time)")
     g.add_argument("--ignore-eos", action="store_true", help="go on where the model would end the text")
@@ -44,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
         choices=["own", "transformers"],
         help="transformers: leave out the variants on our own forward pass (spec_lib.GPT2), which are timed beside the "
         "others where the pair is GPT-2; own: refuse a pair that is not",
+    )
+    b.add_argument(
+        "--more",
+        action="store_true",
+        help="also time other drafters and rules on our own forward pass: block verification, shared noise, prompt "
+        "lookup, early exit",
     )
     b.add_argument("--prompt", help="a text, or the name of one of the pair's prompts (default: all of these in turn)")
     b.add_argument("--sweep", metavar="FACTOR", help="gamma, length, temperature, prompt or draft: vary this one")
@@ -123,16 +145,29 @@ def load(args: argparse.Namespace, draft: str | None = None):
     return load_pair(args.target, draft or args.draft, device=args.device, dtype=args.dtype)
 
 
+def needs_own_pass(args: argparse.Namespace) -> str | None:
+    """The option, if any, that cannot do without our own forward pass; ValueError beside --forward transformers."""
+    option = "--more" if getattr(args, "more", False) else None
+    if getattr(args, "drafter", None) in ("exit", "head"):
+        option = f"--drafter {args.drafter}"
+    if option and args.forward == "transformers":
+        raise ValueError(f"{option} needs our own forward pass: leave out --forward transformers")
+    return option
+
+
 def on_own_pass(args: argparse.Namespace, pair):
     """The pair on our own forward pass; None where that is not wanted, or (with a line that says so) not possible.
 
-    ValueError where it was asked for by name and is not possible.
+    ValueError where it was asked for by name, or is needed for another option, and is not possible.
     """
+    needed = needs_own_pass(args)
     if args.forward == "transformers":
         return None
     try:
         return pair.fast()
     except ValueError as error:
+        if needed:
+            raise ValueError(f"{needed} needs our own forward pass: {error}") from None
         if args.forward == "own":
             raise
         print(f"On transformers' forward pass: {error}", file=sys.stderr)

@@ -7,7 +7,7 @@ clock.  Raw seconds and counts are kept, and `rows` derives every figure from th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from .settings import (
     FACTORS,
     FAST,
     GOOGLE,
+    MORE,
     OWN,
     OWN_DRAFT,
     OWN_TARGET,
@@ -31,7 +32,9 @@ from .settings import (
     TARGET,
     THEIRS,
     VARIANTS,
+    Plug,
     Setting,
+    own_setting,
     prompts_for,
 )
 from .timing import clock, pass_seconds, rotated, rounded
@@ -43,24 +46,30 @@ def compare(
     runs: int = 50,
     variants: Sequence[str] = VARIANTS,
     say: Callable[[str], object] = lambda text: None,
+    plugs: Mapping[str, Plug] = MORE,
 ) -> Measurement:
     """`runs` evaluations of the variants side by side at one setting: raw seconds and counts, for `rows` and `table`.
 
-    variants: the variants to time, of `ALL`.  Our loops run on the pair's models as they are: on transformers' forward
-    passes, unless `pair.fast()` is given.  Those of `FAST` run on `pair.fast()`, and `THEIRS` on the models inside.
+    variants: the variants to time, of `ALL` and plugs.  Our loops run on the pair's models as they are: on
+    transformers' forward passes, unless `pair.fast()` is given.  Those of `FAST` and `MORE` run on `pair.fast()`, and
+    `THEIRS` on the models inside.  One of `MORE` that this pair cannot have gets a note instead of seconds.
     say: is told about the progress.  ValueError before any work where `prompts_for` or `Setting` refuses, or runs < 1;
     AssertionError where a variant did not write exactly `setting.new` tokens.  The caller's random state is restored.
     The passes for v(n) are timed where a prediction needs them: with the target, the draft and a speculative loop on
     the same forward passes among the variants.
     """
     setting, runs, variants = setting or Setting(), at_least_one("runs", runs), list(variants)
-    prompts, gpu = prompts_for(pair, setting, variants), pair.device.type == "cuda"
-    kept, fast = {variant: Variant(setting.gamma) for variant in variants}, set(variants) & set(FAST) and pair.fast()
-    on = {variant: fast if variant in FAST else pair for variant in variants}
+    prompts, gpu = prompts_for(pair, setting, variants, plugs), pair.device.type == "cuda"
+    kept = {variant: Variant(own_setting(setting, variant, plugs).gamma) for variant in variants}
+    fast = set(variants) & {*FAST, *MORE} and pair.fast()
+    on = {variant: fast if variant in FAST or variant in MORE else pair for variant in variants}
+    for variant in set(variants) & set(plugs):
+        _plug_in(on, variant, plugs[variant], kept[variant])
     texts: dict[str, dict] = {variant: {} for variant in variants}  # each new text -> its number
     with torch.random.fork_rng([pair.device] if gpu else []):  # transformers draws from the global generator
         for variant in variants:
-            _warm_up(on[variant], setting, variant, prompts[0], kept[variant])
+            if kept[variant].note is None:
+                _warm_up(on[variant], own_setting(setting, variant, plugs), variant, prompts[0], kept[variant])
         for i in range(runs):
             say(f"evaluation {i + 1} of {runs}")
             for variant in rotated(variants, i):
@@ -77,23 +86,47 @@ def compare(
     return Measurement(pair.name, setting, runs, vs[0], kept, own_v=vs[1])
 
 
-def _warm_up(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, kept: Variant) -> None:
+class _Plugged(NamedTuple):
+    """The models on which a variant with a plug runs, its drafter made once, and the plug."""
+
+    target: object
+    draft: object
+    device: torch.device
+    plug: Plug
+
+
+def _plug_in(on: dict, variant: str, plug: Plug, kept: Variant) -> None:
+    """Make the variant's drafter, or note why there is none for this pair."""
+    pair = on[variant]
+    try:
+        on[variant] = _Plugged(pair.target, plug.draft(pair), pair.device, plug)
+    except ValueError as error:
+        _only_some(variant, error, kept)
+
+
+def _warm_up(pair: Pair | _Plugged, setting: Setting, variant: str, ids: torch.Tensor, kept: Variant) -> None:
     """One text that is not counted.  It also finds out at which gamma transformers can be measured, if at all."""
-    for gamma in sorted({setting.gamma, min(setting.gamma, 3)}, reverse=True):  # 5.15 crashes at a fixed 4 or more
+    least = min(setting.gamma, 3) if variant in THEIRS else setting.gamma  # 5.15 crashes at a fixed 4 or more
+    for gamma in sorted({setting.gamma, least}, reverse=True):
         try:
             _write(pair, replace(setting, gamma=gamma), variant, ids, 0)
         except Exception as error:
-            _only_theirs(variant, error, kept)
+            _only_some(variant, error, kept)
         else:
             kept.gamma, kept.note = gamma, None
             return
 
 
-def _only_theirs(variant: str, error: Exception, kept: Variant) -> None:
-    """Note that a variant of transformers failed, and go on; an error of our own variants is raised again."""
-    if variant not in THEIRS:
+def _only_some(variant: str, error: Exception, kept: Variant) -> None:
+    """Note that a variant of transformers failed, or one of `MORE` was refused, and go on; any other error is raised
+    again."""
+    if variant in THEIRS:
+        kept.note = f"not measurable here ({type(error).__name__})"
+    elif variant in MORE and isinstance(error, ValueError):
+        kept.note = f"not for this pair: {error}"
+    else:
         raise error
-    kept.seconds, kept.text, kept.note = [], [], f"not measurable here ({type(error).__name__})"
+    kept.seconds, kept.text, kept.counts = [], [], []
 
 
 class Written(NamedTuple):
@@ -108,8 +141,9 @@ class Written(NamedTuple):
 
 
 def _evaluate(
-    pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int, kept: Variant, texts: dict, gpu: bool
-) -> None:
+    pair: Pair | _Plugged, setting: Setting, variant: str, ids: torch.Tensor, seed: int, kept: Variant, texts: dict,
+    gpu: bool,
+) -> None:  # fmt: skip
     """One evaluation of one variant, added to what is kept of it.  texts: the variant's so far, by number."""
     written: list[tuple] = []
     if gpu:
@@ -119,7 +153,7 @@ def _evaluate(
     try:
         seconds = clock(lambda: written.append(_write(pair, mine, variant, ids, seed)), pair.device)
     except Exception as error:
-        return _only_theirs(variant, error, kept)
+        return _only_some(variant, error, kept)
     found = Written(*written[0])
     assert found.tokens == setting.new, f"{variant} wrote {found.tokens} tokens instead of {setting.new}"
     kept.seconds += rounded([seconds])
@@ -127,6 +161,7 @@ def _evaluate(
     kept.rejected += found.rejected
     if found.rounds:  # counted here, not under the clock
         kept.counts.append(Counts.of(found.rounds, kept.gamma))
+        kept.token_by_token &= all(r.token_by_token for r in found.rounds)
     if found.ids is not None:
         text = (*ids[0].tolist(), *found.ids.tolist())
         kept.text.append(texts.setdefault(text, len(texts)))
@@ -134,15 +169,16 @@ def _evaluate(
         kept.peak = max(kept.peak or 0, torch.cuda.max_memory_allocated(pair.device))
 
 
-def _write(pair: Pair, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> Written:
+def _write(pair: Pair | _Plugged, setting: Setting, variant: str, ids: torch.Tensor, seed: int) -> Written:
     """Write with one variant, past any end-of-text.  pair: of the models on which it runs."""
     variant = FAST.get(variant, variant)
     if variant in THEIRS:
         text, passes = assisted.generate(pair, setting, ids, assisted=variant == THEIRS[1])
         return Written(len(text), passes, ids=text)
     options = {"sampling": setting.sampling, "generator": seed}
-    if variant in RULES:
-        options |= {"rule": RULES[variant], "gamma": setting.gamma}
+    if variant in RULES or isinstance(pair, _Plugged):
+        plug = pair.plug if isinstance(pair, _Plugged) else Plug(rule=RULES[variant])
+        options |= {"rule": plug.rule, "gamma": setting.gamma, "generator": plug.randomness(seed)}
         g = speculative(pair.target, pair.draft, ids, setting.new, **options)
         s = summarize(g.rounds)
         return Written(s.emitted, s.passes, s.accepted, s.rejected, g.rounds, g.tokens)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..numbers import as_int
 from ..records import Round, summarize
-from .settings import ALL, SPECULATIVE, Setting
+from .settings import ALL, MORE, SPECULATIVE, Setting, own_setting
 
 
 def had_room(r: Round, gamma: int) -> bool:
@@ -57,7 +57,7 @@ class Variant:
     passes, accepted, rejected: over all texts, cut rounds too.  peak: bytes of GPU memory, the most in use at once.
     note: why there are no seconds.  counts: of each text, where the variant has rounds.  text: which text each
     evaluation wrote, numbered from 0 as they first came: equal numbers, equal texts.  Both are empty in older
-    recordings.
+    recordings.  token_by_token: as in `Round`; where it is False there is no alpha.
     """
 
     gamma: int
@@ -69,6 +69,7 @@ class Variant:
     note: str | None = None
     counts: list[Counts] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
+    token_by_token: bool = True
 
     @property
     def texts(self) -> int | None:
@@ -78,18 +79,20 @@ class Variant:
     @classmethod
     def from_json(cls, name: str, data: dict, setting: Setting, runs: int) -> Variant:
         """From what `json.load` gives; errors as in `Measurement.from_json`."""
-        if name not in ALL:
+        if name not in (*ALL, *MORE):
             raise ValueError(f"there is no variant {name!r}")
         found = cls(**data)
         for what in ("passes", "accepted", "rejected"):
             whole(f"{what} of {name}", getattr(found, what))
         whole(f"gamma of {name}", found.gamma, 1)
-        if name in SPECULATIVE and found.gamma != setting.gamma:
-            raise ValueError(f"gamma of {name} is {found.gamma}, and that of its setting {setting.gamma}")
+        if name in SPECULATIVE and found.gamma != (its := own_setting(setting, name)).gamma:
+            raise ValueError(f"gamma of {name} is {found.gamma}, and that of its setting {its.gamma}")
         if found.peak is not None:
             whole(f"peak of {name}", found.peak)
         if not isinstance(found.note, str | None):
             raise ValueError(f"note of {name} is not a text")
+        if not isinstance(found.token_by_token, bool):
+            raise ValueError(f"token_by_token of {name} is neither true nor false")
         found.seconds = times(f"seconds of {name}", found.seconds) if found.seconds != [] else []
         for what in ("seconds", "counts", "text"):
             if len(getattr(found, what)) not in (0, runs):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from ..cache import as_model
+from ..coupling import SharedNoise
+from ..drafters import EarlyExit, NGram
 from ..numbers import at_least_one
 from ..pairs import Pair
 from ..sampling import Sampling
@@ -19,9 +21,37 @@ VARIANTS = (TARGET, DRAFT, *RULES, *THEIRS)  # the variants that are timed side 
 OWN_TARGET, OWN_DRAFT, OWN = "target alone, own pass", "draft alone, own pass", "speculative, own pass"
 FAST = {OWN_TARGET: TARGET, OWN_DRAFT: DRAFT, OWN: GOOGLE}  # on `pair.fast()`: the loop that is run there
 ALL = (TARGET, DRAFT, *RULES, *FAST, *THEIRS)  # with a pair of GPT-2's architecture
-SPECULATIVE = (*RULES, OWN)  # those whose rounds are counted
+
+
+@dataclass(frozen=True)
+class Plug:
+    """What a speculative variant plugs into `speculative`, beyond the pair's draft model and the usual rule.
+
+    draft: pair -> the model or drafter that drafts; ValueError, in a sentence, where that pair has none.  rule: as in
+    `speculative`.  randomness: seed -> generator.  gamma: draft tokens a round; None: the setting's.
+    """
+
+    draft: Callable[[Pair], object] = lambda pair: pair.draft
+    rule: str | None = None
+    randomness: Callable[[int], object] = int
+    gamma: int | None = None
+
+
+DRAFTERS = {  # by the names of the command line: pair -> drafter; "exit" and "head" need `pair.fast()`
+    "model": Plug.draft,
+    "ngram": lambda pair: NGram(),
+    "exit": lambda pair: EarlyExit(max(1, 2 * len(pair.target.blocks) // 3)),
+}
+MORE = {  # further variants, all on `pair.fast()`, which no recording holds
+    "block verification, own pass": Plug(rule="block"),
+    "shared noise, own pass": Plug(randomness=SharedNoise),
+    "prompt lookup, own pass": Plug(DRAFTERS["ngram"]),
+    "early exit, own pass": Plug(DRAFTERS["exit"]),
+}
+SPECULATIVE = (*RULES, OWN, *MORE)  # those whose rounds are counted
 # The plain loop on the same forward passes: what speculation is to be faster than.
-PLAIN = {name: TARGET for name in VARIANTS} | {name: OWN_TARGET for name in FAST} | {name: THEIRS[0] for name in THEIRS}
+PLAIN = {name: TARGET for name in VARIANTS} | {name: OWN_TARGET for name in (*FAST, *MORE)}
+PLAIN |= {name: THEIRS[0] for name in THEIRS}
 DRAFTS = {TARGET: DRAFT, OWN_TARGET: OWN_DRAFT}  # a plain loop -> the draft's, on the same forward passes
 FACTORS = {  # of a sweep: the field of `Setting` that it varies, and the values unless others are given
     "gamma": ("gamma", (1, 2, 4, 8)),
@@ -67,15 +97,26 @@ def can_be_fast(pair: Pair) -> Pair | None:
         return None
 
 
-def prompts_for(pair: Pair, setting: Setting, variants: Sequence[str] = VARIANTS) -> list[torch.Tensor]:
-    """The prompts' ids, each (1, length).
+def own_setting(setting: Setting, variant: str, plugs: Mapping[str, Plug] = MORE) -> Setting:
+    """The setting at the variant's own gamma, where it has one; ValueError where that leaves no full round."""
+    gamma = plugs[variant].gamma if variant in plugs else None
+    return setting if gamma is None else replace(setting, gamma=gamma)
 
-    ValueError for an unknown variant, for one on our own forward pass where `pair.fast()` refuses, and for a context
-    that is too short.
+
+def prompts_for(
+    pair: Pair, setting: Setting, variants: Sequence[str] = VARIANTS, plugs: Mapping[str, Plug] = MORE
+) -> list[torch.Tensor]:
+    """The prompts' ids, each (1, length).  plugs: the variants there are beside those of `ALL`.
+
+    ValueError for an unknown variant, for one on our own forward pass where `pair.fast()` refuses, for one whose own
+    gamma needs longer texts, and for a context that is too short.
     """
-    if not variants or set(variants) - set(ALL):
-        raise ValueError(f"variants must be some of {'; '.join(ALL)}: got {'; '.join(map(str, variants)) or 'none'}")
-    if set(variants) & set(FAST):
+    known = (*ALL, *plugs)
+    if not variants or set(variants) - set(known):
+        raise ValueError(f"variants must be some of {'; '.join(known)}: got {'; '.join(map(str, variants)) or 'none'}")
+    for variant in variants:
+        own_setting(setting, variant, plugs)
+    if set(variants) & {*FAST, *MORE}:
         pair.fast()
     texts = pair.prompts.values() if setting.prompt is None else [pair.prompts.get(setting.prompt, setting.prompt)]
     prompts = [pair.encode(text) for text in texts]

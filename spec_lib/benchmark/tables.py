@@ -11,7 +11,7 @@ from statistics import mean, median, stdev
 from ..theory import predict, round_cost
 from .errors import ratio
 from .measured import Counts, Measurement, Variant
-from .settings import DRAFTS, FAST, OWN, OWN_TARGET, PLAIN, SPECULATIVE, TARGET, THEIRS
+from .settings import DRAFTS, FAST, MORE, OWN, OWN_TARGET, PLAIN, SPECULATIVE, TARGET, THEIRS
 
 
 @dataclass
@@ -26,10 +26,12 @@ class Row:
     texts: how many different ones stand behind these figures, None where it was not recorded.
     tokens, passes: emitted tokens and target passes in all, cut rounds too.
 
-    Fitted, over the rounds that `fitted` names: alpha, accepted over verified draft tokens; accepted_per_round;
+    Fitted, over the rounds that `fitted` names: alpha, accepted over verified draft tokens (None under block
+    verification and for trees, where tokens after a rejected one are verified too); accepted_per_round;
     tokens_per_pass, new tokens per target pass; and from these predicted, over_plain from alpha, gamma, c (the
     draft's loop over the target's) and v(gamma + 1) of its forward passes; predicted_from_pass, the same from the
-    tokens per pass that were counted, not those that alpha promises.
+    tokens per pass that were counted, not those that alpha promises.  `MORE` has no predictions: c is the draft
+    model's under the usual rule.
     fitted: "full rounds" | "all rounds" (nobody counted which were cut: transformers' loops, older recordings) |
     "full rounds of the other texts".
     """
@@ -66,6 +68,8 @@ COLUMNS = {  # of the table, and how each is written
     "tokens_per_second": "{:.1f}",
     "speedup": "{:.2f}",
     "improvement": "{:+.0f} %",
+    "over_plain": "{:.2f}",
+    "plain_margin": "+-{:.2f}",
     "alpha": "{:.3f}",
     "tokens_per_pass": "{:.2f}",
     "ms_per_pass": "{:.2f}",
@@ -103,14 +107,15 @@ def _row(measurement: Measurement, name: str, variant: Variant, parts, why_not: 
     if not variant.seconds:
         return Row(name, note=variant.note)
     fit, shown = parts or [range(len(variant.seconds))] * 2
-    names = TARGET, PLAIN[name], DRAFTS.get(PLAIN[name])
+    its_plain = PLAIN.get(name, TARGET)
+    names = TARGET, its_plain, DRAFTS.get(its_plain)
     base, plain, draft = (measurement.variants[x].seconds if x in measurement.variants else [] for x in names)
     text, mine = [variant.text[i] for i in shown if variant.text], [variant.seconds[i] for i in shown]
     row = Row(name, seconds=mean(mine), sd=stdev(mine) if len(mine) > 1 else 0.0, peak=variant.peak)
     row.texts, row.tokens = len(set(text)) or None, measurement.setting.new * len(mine)
     row.tokens_per_second = row.tokens / sum(mine)
     notes = [variant.note, why_not if name in SPECULATIVE else None]
-    if variant.gamma != measurement.setting.gamma:
+    if name in THEIRS and variant.gamma != measurement.setting.gamma:
         notes.append(f"at gamma {variant.gamma}: this version cannot do more")
     if row.texts and row.texts < len(mine):
         notes.append(f"{row.texts} different text{'s' if row.texts > 1 else ''} in {len(mine)} evaluations")
@@ -128,7 +133,7 @@ def _row(measurement: Measurement, name: str, variant: Variant, parts, why_not: 
         row.ms_per_pass = 1000 * sum(variant.seconds) / variant.passes
     _fit(row, measurement, variant, fit, shown, parts is not None)
     times = measurement.own_v if name in FAST else measurement.v
-    if plain and draft and times and row.alpha is not None and row.tokens_per_pass:
+    if name not in MORE and plain and draft and times and row.alpha is not None and row.tokens_per_pass:
         row.c = mean(draft[i] for i in fit) / mean(plain[i] for i in fit)
         v = {n: median(seconds) for n, seconds in times.items()}
         row.predicted = predict(row.alpha, variant.gamma, row.c, v)
@@ -150,15 +155,19 @@ def _fit(row: Row, measurement: Measurement, variant: Variant, fit, shown, other
         row.passes = None if others else passes or None
         row.fitted = "all rounds" if accepted + rejected else None
     verified = accepted + rejected
-    row.alpha = accepted / verified if verified else None
+    row.alpha = accepted / verified if verified and variant.token_by_token else None
     row.accepted_per_round = accepted / passes if verified and passes else None
     row.tokens_per_pass = tokens / passes if row.variant not in DRAFTS.values() and passes else None
 
 
 def table(measurement: Measurement) -> str:
-    """The rows as text in columns; columns that hold nothing are left out."""
+    """The rows as text in columns; columns that hold nothing are left out.
+
+    over_plain is a column where one of `MORE` was measured; of the others `in_words` tells it.
+    """
     found = rows(measurement)
-    used = [name for name in COLUMNS if any(getattr(row, name) is not None for row in found)]
+    hidden = () if set(measurement.variants) & set(MORE) else ("over_plain", "plain_margin")
+    used = [n for n in COLUMNS if n not in hidden and any(getattr(row, n) is not None for row in found)]
     lines = [[name.replace("_", " ") for name in used]]
     lines += [[_cell(getattr(row, name), COLUMNS[name]) for name in used] for row in found]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -5,6 +5,7 @@ from .early_exit import EarlyExit, first_layers
 from .heads import ExitHead, Heads, RecurrentHead
 from .lessons import LOSSES, Lessons, overlaps, train
 from .ngram import NGram
+from .shipped import shipped_head
 
 __all__ = [
     "LOSSES",
@@ -17,5 +18,6 @@ __all__ = [
     "Tree",
     "first_layers",
     "overlaps",
+    "shipped_head",
     "train",
 ]

@@ -133,7 +133,7 @@ class _FromHead:
 
     def root(self) -> torch.Tensor:
         """Logits (vocab,) after the text."""
-        state = self.head.step(self.target.hidden[self.row].float()[None], self.last)
+        state = self.head.step(self.target.hidden[self.row].to(self.head.dtype)[None], self.last)
         self.states = {-1: state[0]}
         return self.head.logits(state)[0]
 

@@ -66,7 +66,7 @@ class EarlyExitSession:
         tokens, distributions, unread = [self.empty], [], self.last
         for i in range(k):
             x = self.target.feed_early(unread, self.layers, ahead=i)
-            logits = self.target.score(x) if self.head is None else self.head.logits(x.float())
+            logits = self.target.score(x) if self.head is None else self.head.logits(x.to(self.head.dtype))
             distributions.append(self.sampling.probabilities(logits[-1]))
             unread = self.randomness.draw(distributions[-1], self.size + i)
             tokens.append(unread)

@@ -6,11 +6,14 @@ from which it was drawn, so the first drafted token lies *two* after what h has 
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch.nn.functional import gelu, linear, silu
 
 from .. import protocols
-from ..numbers import at_least_one
+from ..devices import single_thread
+from ..numbers import at_least_one, described
 from ..protocols import Draft
 from ..sampling import Sampling
 
@@ -22,10 +25,20 @@ class _OnHiddenStates(torch.nn.Module):
 
     def __init__(self, target: torch.nn.Module):
         super().__init__()
-        target = getattr(target, "model", target)  # of a Model, what it wraps
+        target = target if isinstance(target, torch.nn.Module) else getattr(target, "model", target)
+        if not hasattr(target, "get_output_embeddings"):
+            raise ValueError(f"a head is made for a transformers model, or a Model around one, got {described(target)}")
         embedding, head = target.get_input_embeddings(), target.get_output_embeddings()
         self.target = (embedding.weight.detach(), head.weight.detach(), getattr(head, "bias", None))
         self.vocab, self.width = self.target[1].shape
+        # As the embedded target's own passes, on one thread: see `devices.one_thread`.
+        alone = hasattr(target, "on_many_threads") and self.target[1].device.type == "cpu"
+        self.threads = single_thread if alone else contextlib.nullcontext
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which it computes, whatever the target's."""
+        return next(self.parameters()).dtype
 
     def refuse(self, target: protocols.Model, longest: int) -> None:
         """ValueError for a target that shows no hidden states, or others than this head was made for."""
@@ -33,7 +46,7 @@ class _OnHiddenStates(torch.nn.Module):
             raise ValueError(f"a head needs hidden states, and a {type(target).__name__} does not show them")
         theirs = getattr(target, "model", None)
         head = theirs.get_output_embeddings().weight if hasattr(theirs, "get_output_embeddings") else None
-        if head is None or head.data_ptr() != self.target[1].data_ptr():
+        if head is None or not (head.data_ptr() == self.target[1].data_ptr() or _same(head, self.target[1])):
             raise ValueError("this head was made for another target: make it with the model that will verify")
 
     def start(
@@ -46,6 +59,10 @@ class _OnHiddenStates(torch.nn.Module):
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """The target's own head: states after its last norm (n, width) to logits (n, vocab)."""
         return linear(x, self.target[1].to(x.dtype), self.target[2])
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.dtype, a.device) == (b.dtype, b.device) and torch.equal(a, b)
 
 
 class Heads(_OnHiddenStates):
@@ -106,7 +123,7 @@ class RecurrentHead(_OnHiddenStates):
 
     def step(self, s: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """States (n, width) and the tokens (n,) that follow them, to the states after these tokens."""
-        e = 10 * self.target[0][tokens].float()
+        e = 10 * self.target[0][tokens].to(s.dtype)
         return self.skip * s + self.down(gelu(self.up(torch.cat([self.norm(s), e], -1)), approximate="tanh"))
 
     def logits(self, s: torch.Tensor) -> torch.Tensor:
@@ -173,7 +190,7 @@ class HeadSession:
             return x
 
         if self.target.hidden is not None:
-            state = self.target.hidden[self.row].float()[None]  # (1, width)
+            state = self.target.hidden[self.row].to(self.head.dtype)[None]  # (1, width)
             self.head.draft(state, self.last, k, choose)
         q = None if self.head.certain or not distributions else torch.stack(distributions)
         return Draft(torch.cat(tokens), q)

@@ -6,14 +6,18 @@ loss compares distributions, since acceptance at a position is 1 - TV(p, q).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from tqdm import tqdm
 
+from ..architectures import facts
 from ..modes import evaluating
 from ..numbers import at_least_one
+
+BATCH = 64  # texts that are written at once
 
 
 @dataclass
@@ -33,32 +37,46 @@ class Lessons:
         cls, target: torch.nn.Module, start: torch.Tensor, texts: int = 128, length: int = 256, seed: int = 0,
         layer: int | None = None, quiet: bool = False,
     ) -> Lessons:  # fmt: skip
-        """Let a transformers model write `texts` texts of `length` tokens after the prompt start (1, m), at temperature
-        1, 64 at a time.  A progress bar on stderr, unless quiet.  ValueError where a number is below 1."""
+        """Let a transformers model write `texts` texts of `length` tokens at temperature 1, 64 at a time.
+
+        start: (1, m), the tokens with which each begins.  layer: whose states `hidden` holds, None for the last.  A
+        progress bar on stderr, unless quiet.  ValueError where a number is below 1, or the length not above m.
+        """
         texts, length = at_least_one("texts", texts), at_least_one("length", length)
-        ids, hidden, final = [], [], []
-        gpu = [start.device] if start.device.type == "cuda" else []
-        with evaluating(target), torch.random.fork_rng(gpu), tqdm(total=texts, unit="text", disable=quiet) as bar:
-            torch.manual_seed(seed)
-            while sum(len(x) for x in ids) < texts:
-                count = min(64, texts - sum(len(x) for x in ids))
-                new = length - start.shape[1]
-                written = target.generate(
-                    start.expand(count, -1), attention_mask=torch.ones_like(start).expand(count, -1), do_sample=True,
-                    top_k=0, top_p=1.0, temperature=1.0, min_new_tokens=new, max_new_tokens=new,
-                    pad_token_id=0, eos_token_id=None,
-                )  # fmt: skip
-                states = target(written, output_hidden_states=True, logits_to_keep=1).hidden_states
-                ids.append(written)
-                final.append(states[-1].float())
-                hidden.append(final[-1] if layer is None else states[layer].float())
-                bar.update(count)
-        return cls(torch.cat(ids), torch.cat(hidden), torch.cat(final))
+        if start.ndim != 2 or len(start) != 1 or not 0 < start.shape[1] < length:
+            raise ValueError(f"start must be a prompt (1, m) of fewer than {length} tokens, got {tuple(start.shape)}")
+        g, written = torch.Generator(start.device).manual_seed(seed), []
+        with evaluating(target), tqdm(total=texts * (length - start.shape[1]), unit="token", disable=quiet) as bar:
+            for done in range(0, texts, BATCH):
+                first = start.expand(min(BATCH, texts - done), -1)
+                written.append(_write(target, first, length, layer, g, bar))
+        return cls(*(torch.cat(parts) for parts in zip(*written, strict=True)))
 
     def split(self, held: int) -> tuple[Lessons, Lessons]:
         """The lessons without the last `held` texts, and these."""
         parts = [(t[:-held], t[-held:]) for t in (self.ids, self.hidden, self.final)]
         return Lessons(*(a for a, _ in parts)), Lessons(*(b for _, b in parts))
+
+
+def _write(target, x: torch.Tensor, length: int, layer: int | None, g: torch.Generator, bar) -> list[torch.Tensor]:
+    """A batch of texts that begin with x (texts, m), and their states: ids, hidden, final.
+
+    The cache has its size from the start: one that grows is copied at every token, which takes most of the time.
+    """
+    from transformers import StaticCache
+
+    cache = {facts(target).cache_argument: StaticCache(config=target.config, max_cache_len=length)}
+    ids, hidden, final = [x], [], []
+    for end in range(x.shape[1], length + 1):
+        seen = x.new_ones(len(x), end)  # attention_mask: without it, a model with a padding token warns
+        out = target(input_ids=x, attention_mask=seen, use_cache=True, output_hidden_states=True, **cache)
+        final.append(out.hidden_states[-1].float())
+        hidden.append(final[-1] if layer is None else out.hidden_states[layer].float())
+        if end < length:
+            x = torch.multinomial(out.logits[:, -1].float().softmax(-1), 1, generator=g)
+            ids.append(x)
+            bar.update(len(x))
+    return [torch.cat(parts, 1) for parts in (ids, hidden, final)]
 
 
 def _cross_entropy(p: torch.Tensor, q: torch.Tensor, x: torch.Tensor, done: float) -> torch.Tensor:
@@ -84,25 +102,31 @@ LOSSES: dict[str, Callable] = {
 
 
 def train(
-    head: torch.nn.Module, lessons: Lessons, steps: int = 250, positions: int = 4,
-    loss: str = "KL", seed: int = 0, rate: float = 2e-3, batch: int = 256, quiet: bool = False,
+    head: torch.nn.Module, lessons: Lessons, steps: int = 500, positions: int = 4,
+    loss: str = "KL", seed: int = 0, rate: float = 1e-2, batch: int = 128, quiet: bool = False,
 ) -> torch.nn.Module:  # fmt: skip
     """Train a head on the target's lessons; returns it.
 
     head(h (n, width), tokens (n, positions)) gives logits (n, vocab) for each of so many positions; tokens are those
     that follow h in the text.
-    loss: one of LOSSES.  AdamW, the rate falls to 0 along a cosine.  A progress bar on stderr, unless quiet.
-    ValueError for a loss that is not known, or numbers below 1.
+    loss: one of LOSSES.  AdamW; the rate rises for 50 steps and falls to 0 along a cosine.  A progress bar on stderr,
+    unless quiet.  ValueError for a loss that is not known, for numbers below 1, and for texts that are too short.
     """
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
-    steps, positions = at_least_one("steps", steps), at_least_one("positions", positions)
+    steps, positions, batch = (
+        at_least_one(name, n) for name, n in (("steps", steps), ("positions", positions), ("batch", batch))
+    )
+    texts, length = lessons.ids.shape
+    if length < positions + 2:
+        raise ValueError(f"{positions} positions need texts of {positions + 2} tokens, and these have {length}")
     g = torch.Generator().manual_seed(seed)
     optimiser = torch.optim.AdamW([w for w in head.parameters() if w.requires_grad], rate, betas=(0.9, 0.95))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    texts, length = lessons.ids.shape
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda i: min((i + 1) / 50, 0.5 + 0.5 * math.cos(math.pi * i / steps))
+    )
     along = torch.arange(positions)
-    with torch.enable_grad(), tqdm(range(steps), unit="step", disable=quiet) as bar:
+    with head.threads(), torch.enable_grad(), tqdm(range(steps), unit="step", disable=quiet) as bar:
         for step in bar:
             row = torch.randint(texts, (batch,), generator=g)
             t = torch.randint(length - positions - 1, (batch,), generator=g)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..benchmark import GOOGLE, OWN, Measurement, Reported, Row, rows
+from ..benchmark import GOOGLE, MORE, OWN, Measurement, Reported, Row, rows
 from ..benchmark.settings import PLAIN
 from ..theory import expected_tokens
 from .glyphs import token_label
-from .style import BELOW, BESIDE, DIAMOND, PALETTE, SHADES, figure
+from .style import BELOW, BESIDE, DIAMOND, GREYS, PALETTE, SHADES, figure
 
 VARIANT_LOOKS = {  # colour and hatch of each variant; what writes the target's distribution has the target's colour
     "target alone": (PALETTE["target"], ""),
@@ -20,6 +20,12 @@ VARIANT_LOOKS = {  # colour and hatch of each variant; what writes the target's 
     "speculative, own pass": (SHADES[2], "//"),
     "transformers": ("#666666", ""),
     "transformers, assisted": ("#666666", "//"),
+    "block verification, own pass": (SHADES[1], "//"),
+    "shared noise, own pass": (SHADES[1], ".."),
+    "prompt lookup, own pass": (SHADES[1], "xx"),
+    "early exit, own pass": (SHADES[1], "++"),
+    "trained head, own pass": (SHADES[1], "oo"),
+    "tree of 16, own pass": (SHADES[1], "**"),
 }
 
 
@@ -40,7 +46,7 @@ def plot_variants(rows: Sequence[Row], title: str, save=None) -> None:
             axis.plot([], [], **DIAMOND, color="white", label="predicted from alpha, c and v")
         if base:
             axis.axvline(base, color="black", lw=1, ls="--", label="the target alone")
-            axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -0.25)}, ncols=2)
+            axis.legend(**{**BELOW, "bbox_to_anchor": (0.5, -2.25 / max(9, len(rows)))}, ncols=2)
         axis.set_yticks(range(len(rows)), [r.variant for r in rows])
         axis.invert_yaxis()
         axis.set(xlabel="tokens per second (whisker: standard deviation of a text's)", xlim=(0, right))
@@ -97,15 +103,24 @@ def plot_sweep(sweeps: dict[str, Sequence[Measurement]], title: str, xlabel: str
     """
     drawn = {name: found for name, sweep in sweeps.items() if (found := sweep_points(sweep))}
     own = {f"{name}, own pass": found for name, sweep in sweeps.items() if (found := sweep_points(sweep, OWN))}
+    for variant in MORE:
+        where = {name: sweep_points(sweep, variant) for name, sweep in sweeps.items()}
+        own |= {f"{name}, {variant}" if len(sweeps) > 1 else variant: found for name, found in where.items() if found}
     drawn |= own
     values = list(dict.fromkeys(str(p["value"]) for found in drawn.values() for p in found))
-    marks, dashes = ["o", "s", "^", "v"], ["-", "--", "-.", ":"]
+    marks, dashes = ["o", "s", "^", "v", "P", "X", "*", "d"], ["-", "--", "-.", ":"]
     with figure(8, 3.8, suptitle=title, save=save) as axis:
         for i, (name, found) in enumerate(drawn.items()):
-            x, colour = [values.index(str(p["value"])) for p in found], SHADES[i % len(SHADES)]
+            colour = GREYS[i % 2 * 2] if name.endswith(tuple(MORE)) else SHADES[i % len(SHADES)]
+            x = [values.index(str(p["value"])) for p in found]
             y, errors = [p["speedup"] for p in found], [p["half"] for p in found]
             ordered = all(isinstance(p["value"], int | float) for p in found)  # a line joins no names
-            look = {"color": colour, "marker": marks[i % 4], "ls": dashes[i % 4] if ordered else "none", "capsize": 4}
+            look = {
+                "color": colour,
+                "marker": marks[i % len(marks)],
+                "ls": dashes[i % 4] if ordered else "none",
+                "capsize": 4,
+            }
             axis.errorbar(x, y, errors, **look, label=name)
             predicted = [(a, p["predicted"]) for a, p in zip(x, found, strict=True) if p["predicted"] is not None]
             if predicted:

@@ -336,6 +336,22 @@ def test_sweep_points_are_the_rows_of_one_arm():
     assert points[0]["half"] == 0 and points[1]["half"] == pytest.approx(0.48 * 12.706)
 
 
+def test_the_figures_show_other_drafters_and_rules(shown):
+    """In a sweep a line for each, over its own plain loop; side by side a look of its own for each bar."""
+    m, more = a_measurement([2.0, 2.0], 4), tuple(benchmark.MORE)
+    extra = {benchmark.OWN_TARGET: variant([3.0, 3.0])} | {name: variant([1.5, 1.5], 20, 40, 10) for name in more}
+    m = replace(m, variants=m.variants | extra)
+    plots.plot_sweep({"here": [m]}, "sweep", "gamma")
+    lines = {c.get_label(): list(c.lines[0].get_ydata()) for c in shown[0].axes[0].containers}
+    assert lines == {"here": [2.0], **dict.fromkeys(more, [2.0])}
+    plots.plot_sweep({"here": [m], "there": [m]}, "sweep", "gamma")
+    labels = [c.get_label() for c in shown[1].axes[0].containers]
+    assert labels == ["here", "there", *(f"{where}, {name}" for name in more for where in ("here", "there"))]
+    plots.plot_variants(benchmark.rows(m), "variants")
+    bars = shown[2].axes[0].patches
+    assert len({(b.get_facecolor(), b.get_hatch()) for b in bars}) == len(bars) == 4 + len(more)
+
+
 def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):
     slow, fast = [a_measurement([8.0, 2.0], x) for x in (1, 8)], [a_measurement([2.0, 2.0], x) for x in (8, 16)]
     plots.plot_sweep({"slow": slow, "fast": fast, "empty": []}, "sweep", "gamma")

@@ -13,7 +13,7 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from spec_lib import benchmark, files, theory
+from spec_lib import benchmark, drafters, files, theory
 from spec_lib.benchmark import (
     DRAFT,
     TARGET,
@@ -458,12 +458,79 @@ def test_variants_on_our_own_pass_run_there(pair):
         assert (a.text, a.counts, a.passes) == (b.text, b.counts, b.passes)
 
 
+OTHERS = ("block verification", "shared noise", "prompt lookup", "early exit")
+
+
+def test_other_drafters_and_rules_run_on_our_own_pass_with_what_each_plugs_in(pair):
+    """The counts are those of the same call by hand; what is compared with is the plain loop on the same passes."""
+    fast, ids, setting = pair.fast(), torch.tensor([[4, 5]]), Setting(gamma=3, new=12, prompt="two")
+    names = [f"{name}, own pass" for name in OTHERS]
+    measured = compare(pair, setting, 1, (TARGET, *benchmark.FAST, *names))
+    by_hand = {
+        "block verification": (fast.draft, {"rule": "block", "generator": 1}),
+        "shared noise": (fast.draft, {"generator": sl.SharedNoise(1)}),
+        "prompt lookup": (drafters.NGram(), {"generator": 1}),
+        "early exit": (drafters.EarlyExit(1), {"generator": 1}),  # 2/3 of the target's two layers
+    }
+    found = {row.variant: row for row in rows(measured)}
+    for name in OTHERS:
+        draft, options = by_hand[name]
+        rounds = sl.speculative(fast.target, draft, ids, 12, gamma=3, **options).rounds
+        variant, row = measured.variants[f"{name}, own pass"], found[f"{name}, own pass"]
+        assert variant.counts == [benchmark.Counts.of(rounds, 3)], name
+        assert row.over_plain == found[benchmark.OWN_TARGET].seconds / row.seconds and row.predicted is None, name
+    assert found["block verification, own pass"].alpha is None and found["shared noise, own pass"].alpha is not None
+    assert Measurement.from_json(json.loads(json.dumps(asdict(measured)))) == measured
+    assert "over plain" in table(measured) and "over plain" not in table(M)
+    (wrong,) = [json.loads(json.dumps(asdict(measured)))]
+    wrong["variants"][names[0]]["token_by_token"] = 1
+    with pytest.raises(ValueError, match="token_by_token of block verification, own pass is neither true nor false"):
+        Measurement.from_json(wrong)
+
+
+def test_what_a_pair_cannot_have_is_a_note_and_the_others_are_measured(pair, monkeypatch):
+    """Whether it is known when the drafter is made or when it is asked; a mistake of ours is raised all the same."""
+
+    def none(pair):
+        raise ValueError("there is none")
+
+    name, other = "early exit, own pass", "prompt lookup, own pass"
+    for plug, said in (
+        (benchmark.Plug(none), "there is none"),
+        (benchmark.Plug(lambda pair: drafters.EarlyExit(9)), "the target has 2 layers, and 9 were asked for"),
+    ):
+        monkeypatch.setitem(benchmark.MORE, name, plug)
+        m = compare(pair, Setting(new=9), 2, (benchmark.OWN_TARGET, name, other))
+        row = rows(m)[1]
+        assert (row.note, row.seconds) == (f"not for this pair: {said}", None) and said in table(m)
+        assert len(m.variants[other].seconds) == 2 and Measurement.from_json(json.loads(json.dumps(asdict(m)))) == m
+    monkeypatch.setitem(benchmark.MORE, name, benchmark.Plug(lambda pair: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        compare(pair, Setting(new=9), 1, (name,))
+
+
+def test_a_variant_with_a_gamma_of_its_own(pair, monkeypatch):
+    name = "prompt lookup, own pass"
+    monkeypatch.setitem(benchmark.MORE, name, replace(benchmark.MORE[name], gamma=7))
+    m = compare(pair, Setting(gamma=2, new=9), 1, (benchmark.OWN, name))
+    assert [v.gamma for v in m.variants.values()] == [2, 7] and rows(m)[1].note is None
+    given = json.loads(json.dumps(asdict(m)))
+    assert Measurement.from_json(given) == m
+    given["variants"][name]["gamma"] = 2
+    with pytest.raises(ValueError, match="gamma of prompt lookup, own pass is 2, and that of its setting 7"):
+        Measurement.from_json(given)
+    with pytest.raises(ValueError, match="7 new tokens are no full round at gamma 7"):
+        compare(pair, Setting(gamma=2, new=7), 1, (name,))
+
+
 def test_own_variants_are_refused_for_another_architecture():
     from tests.helpers.models import tiny_of
 
     llama = sl.Pair(tiny_of("llama"), tiny_of("llama"), Words(), prompts={"a": "1 2"})
     with pytest.raises(ValueError, match="^the target: LlamaForCausalLM is not of GPT-2's architecture"):
         compare(llama, Setting(new=9), 1, (benchmark.OWN_TARGET,))
+    with pytest.raises(ValueError, match="^the target: LlamaForCausalLM"):
+        compare(llama, Setting(new=9), 1, ("prompt lookup, own pass",))
     assert benchmark.can_be_fast(llama) is None
 
 
@@ -829,6 +896,7 @@ def test_the_shipped_recordings_are_whole_small_and_named_by_their_processor():
         (["bench", "--sweep", "length", "--values", "4"], "no full round"),
         (["bench", "--sweep", "temperature", "--values", "nan"], "temperature must be"),
         (["bench", "--values", "3"], "--values are those of a --sweep"),
+        (["bench", "--more", "--forward", "transformers"], "--more needs our own forward pass: leave out --forward"),
         (["bench", "--target", "a/b"], "needs a draft"),
         (["bench", "--draft", "a/b"], "needs a target"),
         (["record", "--runs", "-1"], "--runs must be"),
@@ -984,6 +1052,48 @@ def test_a_sweep_over_drafts_of_which_one_is_not_gpt2(quick, tmp_path, capsys, m
             assert not set(m["variants"]) & set(benchmark.FAST)
         for file in tmp_path.iterdir():
             file.unlink()
+
+
+def test_bench_times_other_drafters_and_rules_on_request(pair, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: pair)
+    words = ["bench", "--more", "--runs", "2", "--max-new-tokens", "20", "--out", str(tmp_path / "b")]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    head, *lines = said.splitlines()
+    assert "over plain" in head and all(any(line.startswith(name) for line in lines) for name in benchmark.MORE)
+    m = json.loads((tmp_path / "b.json").read_text())["measurements"][0]
+    assert set(m["variants"]) == {*benchmark.ALL, *benchmark.MORE}
+    found = {line["variant"]: line for line in csv.DictReader(io.StringIO((tmp_path / "b.csv").read_text()))}
+    assert found["block verification, own pass"]["alpha"] == "" and found["prompt lookup, own pass"]["over_plain"]
+    assert found["prompt lookup, own pass"]["predicted"] == "" != found["speculative, own pass"]["predicted"]
+
+
+def test_a_sweep_of_gamma_has_them_too_but_for_those_with_a_gamma_of_their_own(quick, tmp_path, monkeypatch, capsys):
+    from spec_lib import plots
+
+    monkeypatch.setitem(benchmark.MORE, "early exit, own pass", benchmark.Plug(gamma=8))
+    drawn = []
+    monkeypatch.setattr(plots, "plot_sweep", lambda found, *a, **k: drawn.extend(found.values()))
+    words = ["bench", "--more", "--runs", "1", "--max-new-tokens", "9", "--out", str(tmp_path / "s")]
+    assert cli.main([*words, "--sweep", "gamma", "--values", "1", "3"]) == 0
+    expected = {TARGET, DRAFT, GOOGLE, *benchmark.FAST, *benchmark.MORE} - {"early exit, own pass"}
+    assert [set(m.variants) for m in drawn[0]] == [expected] * 2
+    capsys.readouterr()
+    assert cli.main([*words[:-3], "8", "--out", str(tmp_path / "t")]) == 2
+    assert "8 new tokens are no full round at gamma 8" in capsys.readouterr().err
+
+
+def test_other_drafters_are_refused_for_another_architecture_before_anything_is_measured(
+    written, tmp_path, capsys, monkeypatch
+):
+    from tests.helpers.models import tiny_of
+
+    llama = sl.Pair(tiny_of("llama"), tiny_of("llama"), Words(), prompts={"a": "1 2"})
+    monkeypatch.setattr("spec_lib.load_pair", lambda *a, **k: llama)
+    assert cli.main(["bench", "--more", "--max-new-tokens", "20", "--out", str(tmp_path / "b")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("python -m spec_lib bench: --more needs our own forward pass: the target: LlamaForCausalLM")
+    assert said.count("\n") == 1 and not written and not list(tmp_path.iterdir())
 
 
 def test_fifty_evaluations_unless_told_otherwise(quick, tmp_path):

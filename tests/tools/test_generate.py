@@ -1,10 +1,12 @@
 """`python -m spec_lib generate` and its comparison: all settings reach every loop."""
 
+import re
+
 import pytest
 import torch
 
 import spec_lib as sl
-from spec_lib import Pair, Sampling, benchmark, options
+from spec_lib import Pair, Sampling, benchmark, drafters, generating, options
 from spec_lib import __main__ as cli
 from spec_lib.benchmark import comparison, timing
 from tests.helpers.models import plain_greedy
@@ -105,9 +107,101 @@ def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, 
     given = " ".join("7" for _ in range(30))
     both.prompts[given] = "1 2 3"
     words = ["generate", given, "--max-new-tokens", "10", "--compare"]
-    said = cli.comparison(options.parser().parse_args(words), both, runs=4)
+    said = generating.comparison(options.parser().parse_args(words), both, runs=4)
     assert said.endswith(f"{ratio} times as fast")
     assert f"plain {10 / plain:.0f} tokens/s, speculative {10 / fast:.0f} tokens/s" in said
+
+
+# --- what drafts, and how it is verified ------------------------------------------------------------------------------
+
+
+SHORT = ["generate", "1 2 3", "--ignore-eos", "--max-new-tokens", "20"]
+
+
+@pytest.mark.parametrize("drafter", ["model", "ngram", "exit"])
+@pytest.mark.parametrize("rule", ["google", "deepmind", "block"])
+def test_every_drafter_and_rule_writes_the_targets_text(told, capsys, drafter, rule):
+    both, _ = told
+    words = [*SHORT, "--temperature", "0", "--drafter", drafter, "--rule", rule]
+    assert cli.main(words) == 0
+    expected = plain_greedy(both.target, both.encode("1 2 3"), 20)
+    assert capsys.readouterr().out.split() == ["1", "2", "3", *map(str, expected)]
+
+
+def test_what_drafts_is_what_was_asked_for(told, capsys, monkeypatch):
+    """And what is compared is the same: the drafter, the rule and the noise."""
+    asked, written = [], []
+    real, write = sl.speculative_rounds, comparison._write
+    monkeypatch.setattr(
+        sl,
+        "speculative_rounds",
+        lambda t, draft, ids, n, **o: asked.append((draft, o["rule"], o["generator"])) or real(t, draft, ids, n, **o),
+    )
+    monkeypatch.setattr(comparison, "_write", lambda pair, *a: written.append(pair) or write(pair, *a))
+    for words, kind, rule, noise in (
+        ([], sl.GPT2, None, int),
+        (["--forward", "transformers"], torch.nn.Module, None, int),
+        (["--rule", "block"], sl.GPT2, "block", int),
+        (["--drafter", "ngram", "--rule", "deepmind"], drafters.NGram, "deepmind", int),
+        (["--drafter", "ngram", "--forward", "transformers"], drafters.NGram, None, int),
+        (["--drafter", "exit", "--noise", "shared"], drafters.EarlyExit, None, sl.SharedNoise),
+    ):
+        asked.clear(), written.clear()
+        assert cli.main([*SHORT, "--seed", "1", "--compare", *words]) == 0
+        assert "times as fast" in capsys.readouterr().out
+        ((draft, heard, generator),) = asked
+        assert isinstance(draft, kind) and heard == rule and isinstance(generator, noise), words
+        compared = [p for p in written if hasattr(p, "plug")]
+        assert len(compared) == len(written) / 2 and {type(p.draft) for p in compared} == {type(draft)}
+        assert {p.plug.rule for p in compared} == {rule} and {p.plug.randomness for p in compared} == {noise}
+
+
+def test_with_shared_noise_the_text_is_that_of_plain_decoding(told, capsys):
+    """Whatever drafts.  Without a seed one is made up, and -v tells it."""
+    both, _ = told
+    ids = both.encode("1 2 3")
+    for words in (["--drafter", "ngram"], ["--drafter", "exit"], ["--gamma", "2"]):
+        assert cli.main([*SHORT, "--noise", "shared", "-v", *words]) == 0
+        text, *lines = capsys.readouterr().out.splitlines()
+        (line,) = [line for line in lines if line.startswith("shared noise: ")]
+        assert line.startswith("shared noise: plain decoding writes this same text with the noise of seed ")
+        plain = sl.autoregressive(both.target, ids, 20, generator=sl.SharedNoise(int(line.split()[-1])))
+        assert text.split() == ["1", "2", "3", *map(str, plain.tokens.tolist())]
+        assert re.search(r"^acceptance rate \d\.\d\d \(", "\n".join(lines), re.M)
+    seeded = []
+    for drafter in ("model", "ngram"):
+        assert cli.main([*SHORT, "--noise", "shared", "--seed", "7", "-v", "--drafter", drafter]) == 0
+        seeded.append(capsys.readouterr().out.splitlines())
+    assert seeded[0][0] == seeded[1][0] and any(line.endswith("noise of seed 7") for line in seeded[0])
+
+
+def test_an_acceptance_rate_that_is_not_defined_is_told_in_words(told, capsys):
+    """NaN under block verification, and where nothing was drafted."""
+    assert cli.main([*SHORT, "--rule", "block", "--seed", "1", "-v"]) == 0
+    out = capsys.readouterr().out
+    said = re.search(
+        r"^acceptance rate not defined where a block is verified as a whole \((\d+) accepted, (\d+) rounds? ended by a "
+        r"rejection\), \d\.\d\d tokens per target pass$",
+        out,
+        re.M,
+    )
+    lines = re.findall(r"^round \d+, position \d+: rejected \S+, wrote \S+$", out, re.M)
+    assert len(lines) == int(said[2]) > 0 and int(said[1]) > 0 and "nan" not in out
+    one = ["generate", "1 2 3", "--max-new-tokens", "1", "--ignore-eos", "-v"]  # no room for a draft
+    assert cli.main(one) == 0
+    assert "acceptance rate not defined: no draft token was verified, 1.00 tokens per" in capsys.readouterr().out
+
+
+def test_a_drafter_that_needs_our_own_pass_is_refused_in_a_sentence_before_the_text(capsys, monkeypatch):
+    from tests.helpers.models import tiny_of
+
+    pair = Pair(tiny_of("llama"), tiny_of("llama"), Numbers())
+    monkeypatch.setattr(sl, "load_pair", lambda *a, **k: pair)
+    assert cli.main([*SHORT, "--drafter", "exit"]) == 2
+    said = capsys.readouterr()
+    assert not said.out and "--drafter exit needs our own forward pass: the target: LlamaForCausalLM is" in said.err
+    assert said.err.count("\n") == 1
+    assert cli.main([*SHORT, "--drafter", "ngram", "--rule", "block"]) == 0  # on transformers' pass
 
 
 # --- whose forward pass -----------------------------------------------------------------------------------------------

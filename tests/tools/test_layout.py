@@ -26,6 +26,7 @@ FLOORS = [
     ["widgets", "device"],
     ["__init__"],
     ["options"],
+    ["generating"],
     ["tiny", "__main__"],
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",

@@ -372,6 +372,8 @@ def with_zero(eos):
     return [0] if eos is None else [0, *eos] if isinstance(eos, list) else [0, eos]
 
 
+HEADS, LESSONS, SHIPPED = "drafters/heads", "drafters/lessons", "drafters/shipped"
+
 V, S, C, D, W, G, R, OWN, FIXED = (
     "verification", "sampling", "cache", "decoding", "writer", "drafting", "records", "gpt2", "graphs")  # fmt: skip
 T, NOISE, BRANCH = "trees", "coupling", "drafters/branching"
@@ -899,6 +901,33 @@ TEXTS = (
         "        if counts",
         ("trace",),
     ),
+    # --- heads on the target's hidden states, and what they are taught on
+    Text("the head reads the target's last row, not that of the last accepted token", HEADS,
+         "self.size + len(tokens), n", "self.size + len(tokens), -1"),
+    Text("the head reads the state one token further", HEADS, "hidden[self.row]", "hidden[max(self.row - 1, -1)]"),
+    Text("the head begins with the last round's token", HEADS, "self.last, self.size, self.row = token, self",
+         "self.last, self.size, self.row = self.last, self"),
+    Text("the head reads the text's last token at every step", HEADS, "x = choose(self.logits(s)[0])",
+         "choose(self.logits(s)[0])"),
+    Text("the head's state does not go on", HEADS,
+         "s = self.step(s, x)\n            x =", "s = self.step(h, x)\n            x ="),
+    Text("the head's favourite, judged with the soft q", HEADS, "None if self.head.certain or not", "None if not"),
+    Text("what the heads drew, handed over as certain", HEADS, "None if self.head.certain or not distributions",
+         "None if distributions or not distributions"),
+    Text("a head's q without the draft's temperature", HEADS, "self.sampling.probabilities(logits)",
+         "logits.softmax(-1)"),
+    Text("a head's draws all at one position", HEADS, "self.size + len(distributions))", "self.size)"),
+    Text("all positions from the first head", HEADS, "choose(self.at(i, h)[0])", "choose(self.at(0, h)[0])"),
+    Text("a head for another target", HEADS, "if head is None or not (", "if head is None and not ("),
+    Text("a head loses the embedding's scale", HEADS, "10 * self.target[0]", "self.target[0]"),
+    Text("lessons one position too early", HEADS, "ahead = 1", "ahead = 0"),
+    Text("lessons with a token too few before it", LESSONS, "t[:, None] + 1 + along])\n            total",
+         "t[:, None] + along])\n            total"),
+    Text("the token of the lesson is the one before", LESSONS, "at[:, j] + 1]", "at[:, j]]"),
+    Text("every batch of lessons is the same text", LESSONS, "1, generator=g)\n            ids", "1, generator="
+         "torch.Generator().manual_seed(end))\n            ids"),
+    Text("KL turned round", LESSONS, "kl_div(q, p, log_target", "kl_div(p, q, log_target"),
+    Text("the shipped head for any target of its shape", SHIPPED, "or not torch.allclose", "and not torch.allclose"),
     # --- our own forward pass of GPT-2
     Text("a token sees the one after it", OWN, "triu_(start + 1)", "triu_(start + 2)"),
     Text("a token does not see itself", OWN, "triu_(start + 1)", "triu_(start)"),

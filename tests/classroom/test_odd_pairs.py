@@ -321,7 +321,7 @@ def opened(target: torch.nn.Module) -> tuple[dict, str]:
         ({"tie_word_embeddings": False}, biased, "biases in its head"),
         ({}, uneven, "layer norms with epsilons of their own"),
     ],
-    ids=str,
+    ids=lambda x: getattr(x, "__name__", str(x)),  # no address: two workers must call it the same
 )
 def test_13_goes_on_with_the_embedded_pair(config, change, sentence):
     """Where a cell would fail on an assertion of its own."""

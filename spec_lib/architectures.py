@@ -63,14 +63,14 @@ def padding_of(config) -> int | None:
     return None if pad in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)) else pad
 
 
-def _inside(model: torch.nn.Module) -> torch.nn.Module:
+def inside(model: torch.nn.Module) -> torch.nn.Module:
     """The transformers model inside what torch.compile and LoRA (peft) make of one."""
     inside = getattr(model, "_orig_mod", model)
     return inside.get_base_model() if hasattr(inside, "get_base_model") else inside
 
 
 def _parameters(model: torch.nn.Module) -> set[str]:
-    return set(inspect.signature(type(_inside(model)).forward).parameters)
+    return set(inspect.signature(type(inside(model)).forward).parameters)
 
 
 def device_of(model: torch.nn.Module) -> torch.device:
@@ -114,7 +114,7 @@ def _said_to_read_ahead(model: torch.nn.Module) -> bool:
 
 
 def _reads_ahead(model: torch.nn.Module) -> bool:
-    config, inside = model.config.get_text_config(), _inside(model)
+    config, plain = model.config.get_text_config(), inside(model)
     most = getattr(config, "max_position_embeddings", None)
     if config.vocab_size < 2 or (most is not None and most < 2):
         return False
@@ -124,8 +124,8 @@ def _reads_ahead(model: torch.nn.Module) -> bool:
     changed[0, -1] = (changed[0, -1] + 1) % config.vocab_size
     options = {"attention_mask": torch.ones_like(ids), "use_cache": False}
     options = {name: value for name, value in options.items() if name in _parameters(model)}
-    with evaluating(inside):
-        a, b = (inside(input_ids=x, **options).logits[0, :-1] for x in (ids, changed))
+    with evaluating(plain):
+        a, b = (plain(input_ids=x, **options).logits[0, :-1] for x in (ids, changed))
     # The same shapes are computed twice, so that equal inputs give equal numbers, up to a GPU's order of addition.
     return float((a - b).abs().max()) > 16 * torch.finfo(a.dtype).eps * float(a.abs().max())
 
@@ -196,7 +196,7 @@ def _gpt2_parts() -> dict[str, type[torch.nn.Module]]:
 def _not_gpt2(model) -> str:
     name = getattr(model, "on_many_threads", type(model)).__name__
     inner = next((n for n in ("target", "model") if hasattr(model, n) and not isinstance(model, torch.nn.Module)), None)
-    if isinstance(model, torch.nn.Module) and _inside(model) is not model:
+    if isinstance(model, torch.nn.Module) and inside(model) is not model:
         return f"{name} wraps a model: pass the GPT2LMHeadModel inside (an adapter merged), or go on with transformers."
     if inner:
         return f"{name} is not a transformers model: pass its .{inner}."

@@ -169,8 +169,9 @@ class GPT2:
 
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocab) of what leaves the last layer, (n, width)."""
-        self.hidden = layer_norm(x, x.shape[1:], *self.final, self.eps)
-        return linear(self.hidden, *self.head)
+        with self.threads():
+            self.hidden = layer_norm(x, x.shape[1:], *self.final, self.eps)
+            return linear(self.hidden, *self.head)
 
     def _room_for(self, end: int) -> torch.Tensor:
         """A cache of at least `end` positions that holds what the present one does:

@@ -157,8 +157,9 @@ class GPT2:
 
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocab) of what leaves the last layer, (n, width)."""
-        self.hidden = layer_norm(x, x.shape[1:], *self.final)
-        return linear(self.hidden, *self.head)
+        with self.threads():
+            self.hidden = layer_norm(x, x.shape[1:], *self.final)
+            return linear(self.hidden, *self.head)
 
     def _refuse_moved(self) -> None:
         cache, now = self.cache, self.embedding

@@ -172,6 +172,16 @@ def uncached(model, text) -> torch.Tensor:
     return model(input_ids=torch.as_tensor(text)[None], use_cache=False).logits[0]
 
 
+@torch.no_grad()
+def first_layers_alone(model, text: list[int], layers: int) -> torch.Tensor:
+    """Logits (len(text), vocab) of a GPT-2's or Llama's last norm and head on what leaves its first layers."""
+    states = model(input_ids=torch.tensor([text]), use_cache=False, output_hidden_states=True).hidden_states[layers][0]
+    body = model.base_model
+    last = len(getattr(body, "h", None) or body.layers)
+    norm = body.ln_f if hasattr(body, "ln_f") else body.norm
+    return model.lm_head(states if layers == last else norm(states))  # the last ones that it gives are normed already
+
+
 def plain_greedy(model, ids: torch.Tensor, new: int) -> list[int]:
     """The reference: after ids (1, length) `new` tokens, the likeliest each time; no cache, no loop of ours."""
     text = ids[0].tolist()

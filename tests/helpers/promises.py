@@ -18,6 +18,7 @@ from tests.helpers.distributions import random_table
 from tests.helpers.models import (
     counter,
     fed_positions,
+    first_layers_alone,
     float_pair,
     plain_greedy,
     prompt,
@@ -359,6 +360,97 @@ def check_every_token() -> None:
         assert write(count, counter(3), [2], 3, gamma=gamma)[1] == [0, 1, 2]
         # a draft that is always wrong: everything comes from the residual
         assert write(count, table([1, 0, 0], [0, 1, 0], [0, 0, 1]), [1], 4, gamma=gamma)[1] == [2, 0, 1, 2]
+
+
+def searched(text: list[int], k: int, longest: int = 3, shortest: int = 1) -> list[int]:
+    """Prompt lookup without an index: k tokens from where the end of the text stood last before, longest end first."""
+    for n in range(longest, shortest - 1, -1):
+        for start in range(len(text) - n - 1, -1, -1):
+            if text[start : start + n] == text[-n:]:
+                grown = list(text)
+                for _ in range(k):
+                    grown.append(grown[len(grown) - len(text) + start + n])
+                return grown[len(text) :]
+    return []
+
+
+def check_lookup() -> None:
+    """Prompt lookup proposes what a plain search of the whole text finds, in each round, whatever was accepted."""
+    target, seen = table([0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.45, 0.45, 0.1]), set()
+    for (longest, shortest), gamma in itertools.product(((3, 1), (1, 1), (4, 2)), (1, 4)):
+        drafter, text, left = sl.drafters.NGram(longest, shortest), [0, 1, 2, 0], 60
+        rounds = sl.speculative_rounds(target, drafter, torch.tensor(text), left, gamma=gamma, generator=gamma)
+        for number, r in enumerate(exact.bounded(rounds, left), 1):
+            want = searched(text, min(gamma, left - 1), longest, shortest)
+            where = f"{longest} to {shortest}, gamma {gamma}, round {number}"
+            assert r.drafted.tolist() == want, f"{where}: {r.drafted.tolist()}, not {want}, after {text}"
+            assert r.cut == (left - 1 < gamma), f"{where}: to propose nothing is not to be cut short"
+            seen.add("none" if not want else "all" if r.accepted == len(want) else "some")
+            text, left = text + r.tokens, left - len(r.tokens)
+    assert seen == {"none", "all", "some"}, f"the sample shows only {seen}"
+
+
+def check_early_exit(own: bool = True, model=None, layers: int = 2, size: int = 5, new: int = 40) -> None:
+    """q of every round is what the first layers, the last norm and the head give of the text that is really there,
+    after rounds of every kind; p is the target's; the target reads nothing twice.
+
+    own: on our own forward pass, where target and draft share a cache.
+    """
+    model = model or tiny_gpt2(2, layers=3)
+    seen, sampling = set(), sl.Sampling(0.9)
+    for seed in range(3):
+        target, text = Watched(model) if own else sl.CachedModel(model), prompt(size)[0].tolist()
+        read = max(0, size - 1)
+        rounds = sl.speculative_rounds(target, sl.drafters.EarlyExit(layers), torch.tensor(text), new, gamma=GAMMA,
+                                       generator=seed, trace=["distributions"], sampling=sampling)  # fmt: skip
+        for number, r in enumerate(exact.bounded(rounds, new), 1):
+            k, n, at, where = len(r.drafted), r.accepted, len(text) - 1, f"seed {seed}, round {number}"
+            grown = text + r.drafted.tolist()
+            p, q = uncached(model, grown)[at:], first_layers_alone(model, grown, layers)[at:]
+            p, q = (sampling.probabilities(x) for x in (p, q))
+            assert (r.p - p).abs().max() < 2e-5, f"{where}: p is another text's"
+            assert k == 0 or (r.q - q[:k]).abs().max() < 2e-5, f"{where}: q is not the first layers'"
+            read += k + 1
+            if own:
+                assert target.made.fed == read, f"{where}: {target.made.fed} positions read, not {read}"
+                assert target.early == [(at + i, 1) for i in range(k)], f"{where}: {target.early} went through early"
+                target.early.clear()
+            seen.add("all" if n == k == GAMMA else "none" if n == 0 < k else "some" if n < k else "cut")
+            text += r.tokens
+    assert seen >= {"all", "none", "some"}, f"the sample shows only {seen}"
+
+
+class Watched(sl.GPT2):
+    """Our own pass, of which one can see the object that wrote the last text, and what went through early."""
+
+    def fresh(self):
+        """As it is, and remembered."""
+        self.made, self.early = super().fresh(), []
+        real = self.made.feed_early
+
+        def feed_early(ids, layers, ahead=0):
+            self.early.append((self.made.length + ahead, len(ids)))
+            return real(ids, layers, ahead)
+
+        self.made.feed_early = feed_early
+        return self.made
+
+
+def check_early_exit_positions() -> None:
+    """A randomness is told the position of every token that the first layers draft."""
+
+    class Positions(sl.Randomness):
+        def draw(self, p, position):
+            asked.append(int(position))
+            return super().draw(p, position)
+
+    asked, size, source = [], 5, Positions(0)
+    rounds = sl.speculative_rounds(sl.GPT2(tiny_gpt2(2, layers=3)), sl.drafters.EarlyExit(2), prompt(size), 30,
+                                   generator=source)  # fmt: skip
+    for r in exact.bounded(rounds, 30):
+        assert asked == [*range(size, size + len(r.drafted)), size + r.accepted]
+        asked.clear()
+        size += len(r.tokens)
 
 
 def check_work() -> None:

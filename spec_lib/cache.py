@@ -76,10 +76,13 @@ class CachedModel:
 
     def keep_rows(self, length: int, rows: list[int]) -> None:
         """Forget all but the first `length` tokens and, of those after them, the ones at these indices, ascending."""
-        kept = kept_rows(self, length, rows)
-        for layer in self.cache.layers:
-            at = kept.to(layer.keys.device, non_blocking=True)
+        kept, held = kept_rows(self, length, rows), self.length
+        first = torch.nn.functional.pad(kept, (0, held - len(kept)))  # to the front; what comes after them is cut off
+        for layer in self.cache.layers if held else ():
+            at = first.to(layer.keys.device, non_blocking=True)
             layer.keys, layer.values = (t.index_select(-2, at) for t in (layer.keys, layer.values))
+        if len(kept) < held:
+            self.cache.crop(len(kept) - held)  # some layers count their rows by themselves
         self.tree, self.length = [], len(kept)
 
     def refuse_tree(self) -> None:

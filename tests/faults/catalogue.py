@@ -1003,7 +1003,7 @@ TEXTS = (
          "self.parents", "n == k", ("tree_trace", "tree_ends")),
     Text("a path goes on behind its end", W, "path = path and path[: stop + 1]", "path = path", ("tree_ends",)),
     Text("keys are kept, values are not", C, "(t.index_select(-2, at) for t in (layer.keys, layer.values))",
-         "(layer.keys.index_select(-2, at), layer.values[..., : len(at), :])", ("tree_trace", "tree_loop")),
+         "(layer.keys.index_select(-2, at), layer.values)", ("tree_trace", "tree_loop")),
     Text("our own pass keeps the first rows", OWN,
          "        self.cache[:, :, :, length:end] = self.cache.index_select(3, kept)\n", "", ("tree_trace_own",)),
     Text("our own pass counts rows as positions", OWN, "self.positions[at.to(self.device, non_blocking=True)]",

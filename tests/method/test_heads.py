@@ -33,6 +33,11 @@ def model():
     return tiny_gpt2(0, layers=2)
 
 
+@pytest.fixture(scope="module")
+def tiny():
+    return sl.load_pair("tiny")
+
+
 def untrained(kind, model, **options):
     """A head with random weights, so that every part of it counts."""
     head = kind(model, **options).requires_grad_(False)
@@ -458,3 +463,32 @@ def test_the_shipped_head_is_for_the_embedded_target_alone(tiny, model):
     for other in (model, tiny.draft, tiny_gpt2(0, vocab=2048, width=144)):
         with refused("the shipped head is for the embedded target alone"):
             shipped_head(other)
+
+
+def test_the_script_that_trains_it(tiny, tmp_path, monkeypatch, capsys):
+    """What it stores is loaded, in 16 bit, and its table has a row for each draft."""
+    from spec_lib.tiny import heads
+
+    monkeypatch.setattr(heads, "HELD", 1)
+    monkeypatch.setattr(heads, "tokens_per_pass", lambda *given, **options: (options["gamma"], 0.5))
+    heads.main(["--out", str(tmp_path), "--texts", "1", "--steps", "2"])
+    head = shipped_head(tiny.target, tmp_path)
+    assert sum(w.numel() for w in head.parameters()) == 250_272
+    assert (tmp_path / "head.safetensors").stat().st_size < 510_000
+    assert "| head, rule block | 4.00 +- 0.50 | 8.00 +- 0.50 | 4.00 +- 0.50 |" in capsys.readouterr().out
+
+
+def test_tokens_per_pass_are_those_of_full_rounds(model):
+    """Their mean over texts, and its standard error."""
+    from spec_lib.tiny.heads import tokens_per_pass
+
+    words = SimpleNamespace(target=model, prompts={"a": 3, "b": 6}, encode=prompt)
+    found, per_text = tokens_per_pass(words, model, texts=4, new=20, gamma=3), []
+    assert found == (4.0, 0.0)  # its own draft: each full round writes four
+    found = tokens_per_pass(words, tiny_gpt2(1), texts=4, new=20, gamma=3)
+    for i in range(4):
+        rounds = sl.speculative(model, tiny_gpt2(1), prompt((3, 6)[i % 2]), 20, gamma=3, generator=i).rounds
+        full = [len(r.tokens) for r in rounds if not r.cut]
+        per_text.append(sum(full) / len(full))
+    mean = sum(per_text) / 4
+    assert found == pytest.approx((mean, (sum((x - mean) ** 2 for x in per_text) / 3 / 4) ** 0.5))

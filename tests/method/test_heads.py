@@ -149,6 +149,23 @@ def test_the_first_step_reads_the_last_token_and_each_token_is_read_once(model, 
         read.clear()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_token_is_drawn_for_its_own_position(model, kind):
+    """Randomness that is tied to positions would else couple the wrong ones."""
+    make, options, _ = KINDS[kind]
+    asked, size = [], 5
+
+    class Noted(sl.Randomness):
+        def draw(self, p, position):
+            asked.append(int(position))
+            return super().draw(p, position)
+
+    for r in sl.speculative_rounds(model, make(model, **options), prompt(size), 20, gamma=3, generator=Noted(0)):
+        assert asked == [*range(size, size + len(r.drafted)), size + r.accepted]
+        size += len(r.tokens)
+        asked.clear()
+
+
 def test_a_certain_draft_is_each_heads_likeliest_token(model):
     head = untrained(Heads, model, certain=True)
     text = prompt(6).tolist()[0]

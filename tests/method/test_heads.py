@@ -447,9 +447,17 @@ def test_what_cannot_be_taught_is_said(model, lessons):
     ):
         with refused(match):
             train(head, lessons, quiet=True, **options)
-    for given, match in (((START, 0), "texts"), ((START, 2, 2), "a prompt (1, m)"), ((START[0], 2), "a prompt")):
+    for given, match in (
+        ((START, 0), "texts"),
+        ((START, 2, 2), "a prompt (1, m)"),
+        ((START[0], 2), "a prompt"),
+        ((START, 2, 65), "the target has 64 positions"),
+    ):
         with refused(match):
             Lessons.written(model, *given, quiet=True)
+    for held, match in ((0, "held must be"), (70, "of 70 texts, 70 cannot be held out")):
+        with refused(match):
+            lessons.split(held)
 
 
 def test_nothing_is_written_when_quiet(model, lessons, capsys):

@@ -15,8 +15,8 @@ from tests.helpers import enumeration as exact
 from tests.helpers import promises
 from tests.helpers.models import power, remembering, small_pair, tiny_gpt2
 
-# vocabulary, gamma, budget; paths, of the papers' rules and of a block's.  The paths are counted: a branch lost would be
-# a distribution not looked at.  With gamma 1 all three rules are one; in longer drafts a block's verdicts are fewer.
+# vocabulary, gamma, budget; paths, of the papers' rules and of a block's.  The paths are counted: a branch lost would
+# be a distribution not looked at.  With gamma 1 all three rules are one; in longer drafts a block's verdicts are fewer.
 SIZES = [(3, 1, 5, 1011, 1011), (3, 2, 4, 981, 591), (2, 2, 7, 2784, 1394), (2, 3, 6, 3680, 1034)]
 
 

@@ -963,7 +963,7 @@ TEXTS = (
          "passed.int().cumprod(0).sum() - 1", ("rule_of_blocks", "loop_of_blocks")),
     Text("a block's residual without its weight", V, "w.unsqueeze(1) * p - torch", "p - torch",
          ("rule_of_blocks",)),
-    Text("a block's threshold is its weight", V, "torch.where(z + 1 - w > 0, z / (z + 1 - w), 1)", "w",
+    Text("a block's threshold is its weight", V, "torch.where(rest > 0, z / rest, 1)", "w",
          ("rule_of_blocks", "loop_of_blocks")),
     Text("a block's last token judged as if more came", V, "(0, 0, 0, 1))).clamp", "(0, 0, 0, 1), value=1)).clamp",
          ("rule_of_blocks", "rule_references")),

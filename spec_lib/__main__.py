@@ -54,7 +54,6 @@ def bench(args: argparse.Namespace) -> int:
     files = {kind: writable(path) for kind, path in bench_files(args.out).items()}
 
     pair = load(args)
-    own = on_own_pass(args, pair)
     if args.sweep == "draft" and values:
         if args.target is None and not pair.name.startswith("tiny"):
             raise ValueError("--sweep draft with --values needs --target")
@@ -62,6 +61,8 @@ def bench(args: argparse.Namespace) -> int:
         others = {name: load(args, name) for name in values}
         shared = {"target": pair.target, "tokenizer": pair.tokenizer, "prompts": pair.prompts}
         values = {name: replace(other, **shared) for name, other in others.items()}
+    pairs = values.values() if args.sweep == "draft" and values else [pair]
+    own = all(on_own_pass(args, each) for each in pairs)  # one table: where one of them cannot, none does
     matplotlib.use("Agg")  # needs no screen
     picture, machine = io.BytesIO(), benchmark.machine(pair.device)
     if args.sweep:

@@ -6,6 +6,7 @@ One of them must then be the wrapper's own: `fresh`, or the loops go on with wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -62,11 +63,17 @@ class Revealing(Protocol):
 class Layered(Protocol):
     """A model that can stop after its first layers, on the cache that it has.  Notebook 10."""
 
+    blocks: Sequence  # its layers
+
     def feed_early(self, ids: torch.Tensor, layers: int, ahead: int = 0) -> torch.Tensor:
         """Run ids (n,), the tokens at the positions length + ahead, ..., through the first layers alone: (n, width).
 
         The earlier ones must have been run so, too.  Nothing counts as read: a later `feed` overwrites it.
         """
+        ...
+
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (n, vocab) of such states (n, width), by the model's last norm and its head."""
         ...
 
 
@@ -118,6 +125,12 @@ class SelectiveDrafter(Protocol):
     def refuse(self, target: Model, longest: int) -> None:
         """ValueError, in a sentence, where it cannot draft for this target in a text of `longest` tokens."""
         ...
+
+
+class Branched(Protocol):
+    """A drafter of trees: what cannot verify or read them is refused before the text is read."""
+
+    branches: bool
 
 
 class Measured(Protocol):

@@ -99,6 +99,7 @@ def no_trees(rule: protocols.Rule) -> Callable:
     """In the place of a rule that knows chains only."""
 
     def refuse(*given, **named):
-        raise ValueError(f"{described(rule)} verifies chains, and the draft is a tree: leave the rule out")
+        name = getattr(rule, "__qualname__", None) or described(rule)
+        raise ValueError(f"the rule {name} verifies chains, and the draft is a tree: leave it out, or draft a chain")
 
     return refuse

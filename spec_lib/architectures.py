@@ -5,7 +5,6 @@ Whoever reads `cache` for the method need not open this file.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import weakref
 from dataclasses import dataclass
@@ -52,6 +51,8 @@ def _look_through(model: torch.nn.Module) -> Facts:
             f"{type(model).__name__} takes no key-value cache (it keeps a recurrent state, or nothing of its past) "
             "and cannot be rolled back after a rejected token; choose a model whose layers all use full attention."
         )
+    if getattr(model.config.get_text_config(), "num_hidden_layers", 1) == 0:
+        raise ValueError(f"{type(model).__name__} has no layers: its cache cannot tell how much has been read.")
     check_causal(model)
     border = _longrope_border(model.config.get_text_config())
     return Facts(cache_argument=name, keeps="logits_to_keep" in parameters, border=border)
@@ -63,14 +64,14 @@ def padding_of(config) -> int | None:
     return None if pad in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)) else pad
 
 
-def _inside(model: torch.nn.Module) -> torch.nn.Module:
+def inside(model: torch.nn.Module) -> torch.nn.Module:
     """The transformers model inside what torch.compile and LoRA (peft) make of one."""
-    inside = getattr(model, "_orig_mod", model)
-    return inside.get_base_model() if hasattr(inside, "get_base_model") else inside
+    bare = getattr(model, "_orig_mod", model)
+    return bare.get_base_model() if hasattr(bare, "get_base_model") else bare
 
 
 def _parameters(model: torch.nn.Module) -> set[str]:
-    return set(inspect.signature(type(_inside(model)).forward).parameters)
+    return set(inspect.signature(type(inside(model)).forward).parameters)
 
 
 def device_of(model: torch.nn.Module) -> torch.device:
@@ -114,7 +115,7 @@ def _said_to_read_ahead(model: torch.nn.Module) -> bool:
 
 
 def _reads_ahead(model: torch.nn.Module) -> bool:
-    config, inside = model.config.get_text_config(), _inside(model)
+    config, bare = model.config.get_text_config(), inside(model)
     most = getattr(config, "max_position_embeddings", None)
     if config.vocab_size < 2 or (most is not None and most < 2):
         return False
@@ -124,83 +125,10 @@ def _reads_ahead(model: torch.nn.Module) -> bool:
     changed[0, -1] = (changed[0, -1] + 1) % config.vocab_size
     options = {"attention_mask": torch.ones_like(ids), "use_cache": False}
     options = {name: value for name, value in options.items() if name in _parameters(model)}
-    with evaluating(inside):
-        a, b = (inside(input_ids=x, **options).logits[0, :-1] for x in (ids, changed))
+    with evaluating(bare):
+        a, b = (bare(input_ids=x, **options).logits[0, :-1] for x in (ids, changed))
     # The same shapes are computed twice, so that equal inputs give equal numbers, up to a GPU's order of addition.
     return float((a - b).abs().max()) > 16 * torch.finfo(a.dtype).eps * float(a.abs().max())
-
-
-# --- is it GPT-2, and nothing but that? -------------------------------------------------------------------------------
-
-
-def plain_gpt2(model: torch.nn.Module) -> torch.nn.Module:
-    """The body (embeddings, layers, last norm) of a GPT-2 that computes what `gpt2.GPT2` computes from its weights.
-
-    ValueError for what is not a GPT2LMHeadModel, and for one that computes something else: a part was replaced or
-    wrapped (adapters, quantization, offloading), has a hook or pruned heads, attends to an encoder's states or in a way
-    of its own, reads in both directions, or lacks its weights.
-    """
-    from transformers import GPT2LMHeadModel
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    if not isinstance(model, GPT2LMHeadModel) or type(model).forward not in _forwards(GPT2LMHeadModel, model):
-        raise ValueError(_not_gpt2(model))
-    device_of(model)  # refuses one without weights
-    body, config = model.transformer, model.config
-    if config.add_cross_attention:
-        raise ValueError("this GPT-2 has cross-attention and reads an encoder's states too: go on with transformers.")
-    check_causal(model)
-    attention = ALL_ATTENTION_FUNCTIONS.get(config._attn_implementation)  # None for "eager", which is the layer's own
-    if not getattr(attention, "__module__", "transformers.").startswith("transformers."):
-        raise ValueError(
-            f"this GPT-2 attends by {config._attn_implementation!r}, a function of your own, which would not be "
-            "called: go on with transformers."
-        )
-    kinds = _gpt2_parts()
-    for path, part in model.named_modules():
-        name = path.rpartition(".")[2]
-        if type(part) is not kinds.get("layer" if name.isdigit() else name, type(part)) or "forward" in vars(part):
-            raise ValueError(
-                f"{path or 'forward'} of this GPT-2 is a {type(part).__name__} with more to it than its weights (an "
-                "adapter, quantization, offloading): merge or remove it, or go on with transformers."
-            )
-        hooks = [*part._forward_pre_hooks.values(), *part._forward_hooks.values()]
-        if any(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks):  # theirs only look
-            raise ValueError(
-                f"{path or 'this GPT-2'} has a forward hook, which would not be called: remove it (its handle's "
-                "remove()), or go on with transformers."
-            )
-        if name == "attn" and (part.num_heads, part.c_attn.nf) != (config.n_head, 3 * config.n_embd):
-            raise ValueError(f"{path} of this GPT-2 has heads pruned away: go on with transformers.")
-    return body
-
-
-def _forwards(kind: type[torch.nn.Module], model: torch.nn.Module) -> tuple:
-    """The `forward` of a class, and what `devices.one_thread` makes of it for this model."""
-    alone = getattr(type(model), "on_many_threads", None)
-    return kind.forward, *([type(model).forward] if alone and alone.forward is kind.forward else [])
-
-
-@functools.cache
-def _gpt2_parts() -> dict[str, type[torch.nn.Module]]:
-    """The classes of GPT-2's parts by the last word of their names; "layer": those that have only a number."""
-    from transformers.models.gpt2 import modeling_gpt2 as gpt2
-    from transformers.pytorch_utils import Conv1D
-
-    outer = {"transformer": gpt2.GPT2Model, "layer": gpt2.GPT2Block, "attn": gpt2.GPT2Attention, "mlp": gpt2.GPT2MLP}
-    affine = {"c_attn": Conv1D, "c_proj": Conv1D, "c_fc": Conv1D, "lm_head": torch.nn.Linear}
-    norms = dict.fromkeys(("ln_1", "ln_2", "ln_f"), torch.nn.LayerNorm)
-    return outer | affine | norms | dict.fromkeys(("wte", "wpe"), torch.nn.Embedding)
-
-
-def _not_gpt2(model) -> str:
-    name = getattr(model, "on_many_threads", type(model)).__name__
-    inner = next((n for n in ("target", "model") if hasattr(model, n) and not isinstance(model, torch.nn.Module)), None)
-    if isinstance(model, torch.nn.Module) and _inside(model) is not model:
-        return f"{name} wraps a model: pass the GPT2LMHeadModel inside (an adapter merged), or go on with transformers."
-    if inner:
-        return f"{name} is not a transformers model: pass its .{inner}."
-    return f"{name} is not of GPT-2's architecture (GPT2LMHeadModel): go on with transformers."
 
 
 # --- positions that change their meaning ------------------------------------------------------------------------------

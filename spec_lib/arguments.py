@@ -51,8 +51,10 @@ def a_text(
     return ids.to(target.device), new, _ends(eos_token_id, target.vocab)
 
 
-def can_work(target: protocols.Model, drafter: protocols.Drafter, longest: int) -> None:
-    """Both can do what speculation asks of them in a text of which the target reads `longest` tokens."""
+def can_work(target: protocols.Model, drafter: protocols.Drafter, rule: Callable, longest: int) -> None:
+    """All can do what is asked of them in a text of which the target reads `longest` tokens; rule: as from `a_rule`."""
+    if getattr(drafter, "branches", False):
+        rule.refuse_trees()
     if hasattr(target, "refuse_rollback"):
         target.refuse_rollback(longest)
     if hasattr(drafter, "refuse"):
@@ -143,7 +145,8 @@ def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, boo
     except (TypeError, ValueError):  # some functions written in C have none
         asks = ()
     papers = rule in (RULES["google"], RULES["deepmind"])
-    of_trees = rule if "parents" in asks else verify_tree if papers else answers.no_trees(rule)
+    chains_only = answers.no_trees(rule)
+    of_trees = rule if "parents" in asks else verify_tree if papers else chains_only
 
     def asked(p, q, drafted, uniforms, position, parents=None):
         if parents is not None:
@@ -151,6 +154,7 @@ def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, boo
         told = {"position": position} if "position" in asks else {}
         return answers.a_judgement(rule(p, q, drafted, uniforms, **told), p, None)
 
+    asked.refuse_trees = chains_only if of_trees is chains_only else lambda: None
     return asked, getattr(rule, "token_by_token", True)
 
 

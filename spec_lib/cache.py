@@ -9,7 +9,7 @@ import torch
 
 from . import architectures, protocols
 from .modes import evaluating
-from .numbers import described
+from .numbers import as_int, described
 from .trees import as_mask, check_reads_trees, cut, kept_rows, placed
 
 
@@ -43,14 +43,14 @@ class CachedModel:
 
         ids: (n,) int64, the n tokens after those already fed; parents: of a tree, as in `abilities.Branching`.
         Returns logits (n, vocab) in the model's dtype, row i for the token after ids[i]; with `keep`, the last `keep`
-        rows.  The model is in evaluation mode and records no gradients.  Raises ValueError for another shape, and for
-        more tokens than the model has positions.
+        rows.  The model is in evaluation mode and records no gradients.  Raises ValueError for ids of another shape,
+        dtype or device, for more tokens than the model has positions, and for a keep below 1.
         """
-        check_fed(self, ids, parents)
+        check_fed(self, ids, keep, parents)
         extra = {self.facts.cache_argument: self.cache, **self.extra}
         if parents is not None:
             positions, seen = placed(self.length, self.tree, parents)
-            extra["position_ids"] = torch.tensor([positions], device=self.device)
+            extra["position_ids"] = positions[None].to(self.device, non_blocking=True)
             extra["attention_mask"] = as_mask(seen, next(self.model.parameters()))[None, None]  # (1, 1, n, length)
         elif self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
@@ -76,10 +76,13 @@ class CachedModel:
 
     def keep_rows(self, length: int, rows: list[int]) -> None:
         """Forget all but the first `length` tokens and, of those after them, the ones at these indices, ascending."""
-        kept = kept_rows(self, length, rows)
-        for layer in self.cache.layers:
-            at = kept.to(layer.keys.device)
+        kept, held = kept_rows(self, length, rows), self.length
+        first = torch.nn.functional.pad(kept, (0, held - len(kept)))  # to the front; what comes after them is cut off
+        for layer in self.cache.layers if held else ():
+            at = first.to(layer.keys.device, non_blocking=True)
             layer.keys, layer.values = (t.index_select(-2, at) for t in (layer.keys, layer.values))
+        if len(kept) < held:
+            self.cache.crop(len(kept) - held)  # some layers count their rows by themselves
         self.tree, self.length = [], len(kept)
 
     def refuse_tree(self) -> None:
@@ -99,7 +102,7 @@ class CachedModel:
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
-        check_rollback(self, length)
+        length = check_rollback(self, length)
         if length < self.length:  # crop(0) means different things in different releases: never ask for it
             self.cache.crop(length - self.length)  # a negative count removes that many, in every release
             self.tree, self.length = cut(self.tree, self.length, length), length
@@ -149,15 +152,15 @@ class TableModel:
 
     def feed(self, ids: torch.Tensor, keep: int | None = None, parents: list[int] | None = None) -> torch.Tensor:
         """Log-probabilities (n, vocab) after each of ids (n,).  Raises ValueError as `CachedModel.feed`."""
-        check_fed(self, ids, parents)
+        check_fed(self, ids, keep, parents)
         self.tree += parents or []
         self.length += len(ids)
         self.fed += len(ids)
-        return self.table[ids[-keep:] if keep else ids].log()
+        return self.table[ids if keep is None else ids[-keep:]].log()
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
-        check_rollback(self, length)
+        length = check_rollback(self, length)
         self.tree, self.length = cut(self.tree, self.length, length), length
 
     def keep_rows(self, length: int, rows: list[int]) -> None:
@@ -168,24 +171,36 @@ class TableModel:
         """Only the last token counts, so any tree can be read."""
 
 
-def check_fed(model: protocols.Model, ids: torch.Tensor, parents: list[int] | None = None) -> None:
+def check_fed(
+    model: protocols.Model, ids: torch.Tensor, keep: int | None = None, parents: list[int] | None = None
+) -> None:
     """Refuse what would be counted wrong: ids (1, n) would be taken for one token, and spoil every later position."""
+    if not isinstance(ids, torch.Tensor) or ids.dtype not in (torch.int64, torch.int32):  # bytes would be a mask
+        got = ids.dtype if isinstance(ids, torch.Tensor) else type(ids).__name__
+        raise ValueError(f"feed takes a tensor of token ids, int64, got {got}")
     if parents is None and getattr(model, "tree", None):
         raise ValueError("the cache holds a tree: say with keep_rows which of its rows stay, then go on")
     if parents is not None and len(parents) != len(ids):
         raise ValueError(f"a tree of {len(ids)} tokens needs as many parents, got {len(parents)}")
     if ids.ndim != 1 or not len(ids):
         raise ValueError(f"feed takes the ids of at least one token, of shape (n,), got {tuple(ids.shape)}: ids[0]?")
+    if ids.device.type != model.device.type:
+        raise ValueError(f"the ids are on {ids.device} and the model on {model.device}: move the ids")
+    if keep is not None and (as_int(keep) or 0) < 1:
+        raise ValueError(f"keep, the rows wanted, must be a whole number of at least 1, or None for all, got {keep!r}")
     if model.max_length is not None and model.length + len(ids) > model.max_length:
         raise ValueError(
             f"the model has {model.max_length} positions and {model.length} are filled: {len(ids)} more do not fit"
         )
 
 
-def check_rollback(model: protocols.Model, length: int) -> None:
-    """Refuse a length that the text never had."""
-    if not 0 <= length <= model.length:
-        raise ValueError(f"cannot roll back to {length} tokens: the cache holds {model.length}")
+def check_rollback(model: protocols.Model, length: int) -> int:
+    """The length as an int; refuse one that the text never had."""
+    kept = as_int(length)
+    if kept is None or not 0 <= kept <= model.length:
+        wanted = described(length) if kept is None else f"{kept} tokens"
+        raise ValueError(f"cannot roll back to {wanted}: the cache holds {model.length}")
+    return kept
 
 
 def as_model(model: torch.nn.Module | protocols.Model, role: str = "target") -> protocols.Model:

@@ -29,7 +29,9 @@ class SharedNoise:
 
     def draw(self, p: torch.Tensor, position: int | torch.Tensor) -> torch.Tensor:
         """One token (1,) int64 from the distribution p (vocab,): the first to arrive in a race, argmin E_x / p_x."""
-        return self._first(p.unsqueeze(0), torch.as_tensor(position, device=p.device).view(1))
+        if not isinstance(position, torch.Tensor):
+            position = torch.full((), position, device=p.device)  # unlike `torch.tensor`, it waits for no device
+        return self._first(p.unsqueeze(0), position.to(p.device).view(1))
 
     def uniforms(self, k: int, position: int) -> torch.Tensor:
         """(k,) NaN: the rule that goes with this noise needs no uniforms."""

@@ -7,34 +7,19 @@ masks, a cache that is copied whenever it grows.  Here is only what has to be co
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from torch.nn.functional import gelu, layer_norm, linear, scaled_dot_product_attention
+from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 
 from . import architectures
 from . import graphs as fixed
 from .cache import check_fed, check_rollback
 from .devices import single_thread
+from .plain_gpt2 import block_of, norm_of, plain_gpt2
 from .sampling import Randomness, Sampling
 from .trees import as_mask, cut, kept_rows, placed
 
 STEP = 256  # positions by which the cache grows
-
-
-class Block(NamedTuple):
-    """The weights of one layer, as transformers keeps them: matrices are (in, out)."""
-
-    norm_1: tuple[torch.Tensor, torch.Tensor]  # weight and bias of the layer norm before the attention, (width,)
-    qkv: tuple[torch.Tensor, torch.Tensor]  # bias (3 * width,), weights (width, 3 * width): queries, keys, values
-    out: tuple[torch.Tensor, torch.Tensor]  # bias (width,), weights (width, width)
-    norm_2: tuple[torch.Tensor, torch.Tensor]
-    up: tuple[torch.Tensor, torch.Tensor]  # bias (inner,), weights (width, inner)
-    down: tuple[torch.Tensor, torch.Tensor]  # bias (width,), weights (inner, width)
-    activation: Callable[[torch.Tensor], torch.Tensor]
-    scale: float  # of the attention's scores
-    eps: float  # of the layer norms
 
 
 class GPT2:
@@ -49,12 +34,12 @@ class GPT2:
     """
 
     def __init__(self, model: torch.nn.Module, graphs: bool | str = False):
-        body = architectures.plain_gpt2(model)
+        body = plain_gpt2(model)
         self.model, self.device = model, architectures.device_of(model)
         fixed.check(graphs, self.device)
         self.embedding, self.positions = body.wte.weight, body.wpe.weight  # (vocab, width), (max_length, width)
-        self.blocks = [_block(layer, model.config) for layer in body.h]
-        self.final, self.eps = (body.ln_f.weight, body.ln_f.bias), body.ln_f.eps
+        self.blocks = [block_of(layer) for layer in body.h]
+        self.final = norm_of(body.ln_f)
         self.head = (model.lm_head.weight, model.lm_head.bias)  # (vocab, width), and (vocab,) or None
         self.vocab, self.max_length = len(model.lm_head.weight), len(self.positions)
         self.padding, self.heads = architectures.padding_of(model.config), model.config.n_head
@@ -76,9 +61,11 @@ class GPT2:
         """Read ids (n,) int64 after those read before: logits (n, vocab) in the model's dtype, or the last `keep` rows.
 
         parents: of a tree, as in `abilities.Branching`.  No gradients, no dropout.  Raises ValueError as
-        `CachedModel.feed`.
+        `CachedModel.feed`, where the model was moved to another dtype or device since, and with `graphs` under
+        torch.autocast.
         """
-        check_fed(self, ids, parents)
+        self._refuse_moved()
+        check_fed(self, ids, keep, parents)
         start, end = self.length, self.length + len(ids)
         if self.states and not self.state:
             self.state = self.states.take(self)
@@ -99,7 +86,7 @@ class GPT2:
         mask, positions = None, self.positions[start:end]
         if parents is not None:
             at, seen = placed(start, self.tree, parents)
-            mask, positions = as_mask(seen, self.embedding), self.positions[torch.tensor(at, device=self.device)]
+            mask, positions = as_mask(seen, self.embedding), self.positions[at.to(self.device, non_blocking=True)]
         elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
             mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
         with torch.no_grad(), self.threads():
@@ -119,7 +106,7 @@ class GPT2:
 
     def keep_rows(self, length: int, rows: list[int]) -> None:
         """As `abilities.Branching`: the rows are copied to where they would stand in a chain."""
-        kept = kept_rows(self, length, rows)[length:].to(self.device)
+        kept = kept_rows(self, length, rows)[length:].to(self.device, non_blocking=True)
         end = length + len(kept)
         self.cache[:, :, :, length:end] = self.cache.index_select(3, kept)
         self.tree, self.length = [], end
@@ -131,6 +118,7 @@ class GPT2:
         self, unread: torch.Tensor, k: int, sampling: Sampling, randomness: Randomness
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """As `abilities.BlockDrafting`, with fixed shapes: k tokens in one graph."""
+        self._refuse_moved()
         start, read = self.length, len(unread) + k - 1
         fits = len(unread) <= 2 and 1 <= k <= fixed.LONGEST and start + read <= self.max_length
         if not (self.state and start and fits):
@@ -142,7 +130,7 @@ class GPT2:
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
-        check_rollback(self, length)
+        length = check_rollback(self, length)
         self.tree = cut(self.tree, self.length, length)
         self.length = length  # what the cache holds beyond is overwritten
         if self.state and not length:
@@ -157,20 +145,36 @@ class GPT2:
         n, width = x.shape
         keys, values = (self.cache[:, i, None, :, :end].unbind() for i in (0, 1))  # of each layer (1, heads, end, size)
         for block, new, k, v in zip(self.blocks, room, keys, values, strict=False):  # room may be of the first layers
-            h = layer_norm(x, (width,), *block.norm_1, block.eps)
+            h = layer_norm(x, (width,), *block.norm_1)
             qkv = _affine(h, block.qkv).view(n, 3, self.heads, -1).permute(1, 2, 0, 3)
             q, kv = qkv.split((1, 2))  # (1, heads, n, size), (2, heads, n, size)
             store(new, kv)
             h = scaled_dot_product_attention(q, k, v, mask, scale=block.scale)  # (1, heads, n, size)
             x = x + _affine(h.transpose(1, 2).reshape(n, width), block.out)
-            h = layer_norm(x, (width,), *block.norm_2, block.eps)
+            h = layer_norm(x, (width,), *block.norm_2)
             x = x + _affine(block.activation(_affine(h, block.up)), block.down)
         return x
 
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocab) of what leaves the last layer, (n, width)."""
-        self.hidden = layer_norm(x, x.shape[1:], *self.final, self.eps)
-        return linear(self.hidden, *self.head)
+        with self.threads():
+            self.hidden = layer_norm(x, x.shape[1:], *self.final)
+            return linear(self.hidden, *self.head)
+
+    def _refuse_moved(self) -> None:
+        cache, now = self.cache, self.embedding
+        if cache.dtype != now.dtype or cache.device != now.device:
+            raise ValueError(
+                f"the cache of this text is {str(cache.dtype).removeprefix('torch.')} on {cache.device} and the model "
+                f"is now {str(now.dtype).removeprefix('torch.')} on {now.device}: begin again with fresh()."
+            )
+        if self.states and torch.is_autocast_enabled(self.device.type):
+            raise ValueError("passes of fixed shapes have the weights' dtype: leave out torch.autocast, or graphs.")
+
+    def __getstate__(self) -> dict:
+        """What a copy is made of, a pickled one too: it has a cache of its own, and no graphs yet."""
+        with torch.inference_mode(False):
+            return vars(self) | {"cache": self.cache.clone(), "state": None}
 
     def _room_for(self, end: int) -> torch.Tensor:
         """A cache of at least `end` positions that holds what the present one does:
@@ -188,19 +192,3 @@ def _affine(x: torch.Tensor, weights: tuple[torch.Tensor, torch.Tensor]) -> torc
     """x W + b."""
     bias, matrix = weights
     return torch.addmm(bias, x, matrix)
-
-
-def _block(layer: torch.nn.Module, config) -> Block:
-    attention, mlp = layer.attn, layer.mlp
-    fused = config.activation_function in ("gelu_new", "gelu_pytorch_tanh")  # one formula; here in one operation
-    return Block(
-        (layer.ln_1.weight, layer.ln_1.bias),
-        (attention.c_attn.bias, attention.c_attn.weight),
-        (attention.c_proj.bias, attention.c_proj.weight),
-        (layer.ln_2.weight, layer.ln_2.bias),
-        (mlp.c_fc.bias, mlp.c_fc.weight),
-        (mlp.c_proj.bias, mlp.c_proj.weight),
-        (lambda x: gelu(x, approximate="tanh")) if fused else mlp.act,
-        attention.scaling,
-        layer.ln_1.eps,
-    )

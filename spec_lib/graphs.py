@@ -40,8 +40,12 @@ class States:
     def __init__(self, capture: bool):
         self.capture, self.free = capture, []
 
+    def __reduce__(self) -> tuple:
+        """Copies of the model share nothing with it: they begin without states."""
+        return States, (self.capture,)
+
     def take(self, model) -> State:
-        """A state for this `GPT2`, with nothing but zeros in its cache, which becomes the model's own."""
+        """A state for this `GPT2`.  Its cache becomes the model's own: what the model has read, and zeros beyond."""
         try:
             state = self.free.pop()
         except IndexError:
@@ -50,8 +54,10 @@ class States:
             state = State(model, self.capture)
         # Hidden positions get weight 0 in the attention, and 0 * NaN is NaN: what was never written must be finite,
         # and what another text left must be too, which may have ended in NaN logits.
-        state.body.cache.zero_()
-        model.cache = state.body.cache
+        cache = state.body.cache.zero_()
+        if model.length:  # it is a copy of another: see `GPT2.__getstate__`
+            cache[:, :, :, : model.length] = model.cache[:, :, :, : model.length]
+        model.cache = cache
         weakref.finalize(model, self.free.append, state).atexit = False
         return state
 

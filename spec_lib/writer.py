@@ -36,7 +36,7 @@ class Writer:
         self.target, self.drafter = as_model(target), as_drafter(draft)
         self.ids, self.left, self.eos = arguments.a_text(self.target, ids, max_new_tokens, eos_token_id, attention_mask)
         self.size, self.last = self.ids.shape[1], self.ids[0, -1:]
-        arguments.can_work(self.target, self.drafter, self.size + self.left - 1)
+        arguments.can_work(self.target, self.drafter, self.rule, self.size + self.left - 1)
         self.randomness, self.trace = as_randomness(generator, self.target.device), Tracer(parts, self.target)
         self.stop_reason, self.number = "length", 1  # of the round to come
         self.rounds = [] if callable(gamma) else None  # kept only for whoever wants them: traces are large

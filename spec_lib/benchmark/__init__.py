@@ -1,14 +1,15 @@
 """How fast, measured honestly: loops side by side, one factor varied at a time, recordings that notebooks replay.
 
 `compare` and `sweep` measure, `rows` and `table` say what was found, `record` and `recordings` write and read what the
-notebooks replay.  The clock and the costs of single passes are in `timing`, the rule of the error bars in `errors`.
-Notebook 09.
+notebooks replay; `copying` reads a recording of another kind.  The clock and the costs of single passes are in
+`timing`, the rule of the error bars in `errors`.  Notebook 09.
 """
 
 from ..devices import machine
 from .comparison import compare, sweep
 from .drafting import drafting_cost
 from .errors import Ratio, ratio, t_quantile
+from .lookup import LookupRound, LookupRun, copying
 from .measured import Counts, Measurement, Variant
 from .parts import launches, pass_parts, recorded, replay
 from .recording import FOLDER, Recording, record, recording_file, recordings
@@ -46,6 +47,8 @@ __all__ = [
     "FAST",
     "FOLDER",
     "GOOGLE",
+    "LookupRound",
+    "LookupRun",
     "MORE",
     "Measurement",
     "OWN",
@@ -66,6 +69,7 @@ __all__ = [
     "can_be_fast",
     "clock",
     "compare",
+    "copying",
     "drafting_cost",
     "cost_ratio",
     "csv_text",

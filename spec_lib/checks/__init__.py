@@ -30,7 +30,7 @@ from .nb08 import (
 from .nb09 import check_break_even_batch, check_speed
 from .nb10 import check_choose, check_find, check_two_ways
 from .nb11 import check_prefix_weights, check_same_probability
-from .nb13 import check_grown, check_next_length, check_visible
+from .nb13 import as_derived, check_grown, check_next_length, check_visible
 from .nb14 import check_branch_from, check_tree_mask, check_two_candidates
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Exercise",
     "SETTLED",
     "accepted_and_distances",
+    "as_derived",
     "ask_again",
     "check_accepted_count",
     "check_alpha_of_whole_rounds",

@@ -27,7 +27,8 @@ SETTLED = (
     (
         "F",
         "00, 05",
-        "each text has the same probability under both, but they spend their random numbers differently",
+        "each text has the same probability under both, but they spend their random numbers differently (with shared "
+        "noise, notebook 11, it is true)",
     ),
     ("F", "00, 08", "that alpha is accepted over verified: draft tokens after a rejection were never verified"),
     ("T", "00, 04", "each target pass adds at least one token to the text"),

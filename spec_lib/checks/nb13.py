@@ -1,4 +1,5 @@
-"""The exercises of notebook 13: a cache that grows, the next draft length, and who sees whom in a bucket."""
+"""Notebook 13: which pairs it is about, and its exercises: a cache that grows, the next draft length, and who sees whom
+in a bucket."""
 
 from __future__ import annotations
 
@@ -7,7 +8,28 @@ from collections.abc import Callable
 
 import torch
 
+from ..pairs import Pair
+from ..plain_gpt2 import gelu_tanh
 from .engine import Exercise
+
+
+def as_derived(pair: Pair) -> Pair:
+    """The pair on our own forward pass, as it is.  ValueError where the target is a GPT-2 of another formula than the
+    notebook's, or of a context that its passes do not fit."""
+    target = pair.target
+    norms = [norm for block in target.blocks for norm in (block.norm_1, block.norm_2)]
+    size = target.embedding.shape[1] // target.heads
+    other = {
+        "another activation": any(block.activation is not gelu_tanh for block in target.blocks),
+        "its own scale of attention": any(abs(block.scale - size**-0.5) > 1e-9 for block in target.blocks),
+        "layer norms with epsilons of their own": any(e != target.model.config.layer_norm_epsilon for *_, e in norms),
+        "biases in its head": target.head[1] is not None,
+        "fewer than two layers": len(target.blocks) < 2,  # what transformers shows after its last layer is normed
+        "a context below 128 tokens": target.max_length < 128,
+    }
+    if any(other.values()):
+        raise ValueError(f"the target has {' and '.join(name for name in other if other[name])}, unlike GPT-2.")
+    return pair
 
 
 def _written(
@@ -36,6 +58,18 @@ def _grown(cache: torch.Tensor, length: int, needed: int, step: int) -> torch.Te
 def _tape(positions: int, heads: int = 1, size: int = 1) -> torch.Tensor:
     """A cache (2, heads, positions, size) of the numbers 1, 2, 3, ..., so that each entry can be told."""
     return torch.arange(1.0, 2 * heads * positions * size + 1, dtype=torch.float64).view(2, heads, positions, size)
+
+
+def _of_one_kind(function: Callable) -> str:
+    """What is wrong with the dtype of the cache that the function makes, or nothing."""
+    for dtype in (torch.float64, torch.float16):
+        got = function(_tape(2).to(dtype), 1, 3, 4)
+        if isinstance(got, torch.Tensor) and got.dtype != dtype:  # numbers in lists are fine, as in every exercise
+            return (
+                f"The numbers are right, but for a cache of {dtype} this gives {got.dtype}: cache.new_zeros(...) keeps "
+                "the cache's dtype and device."
+            )
+    return ""
 
 
 GROWN = Exercise.against(
@@ -80,6 +114,7 @@ GROWN = Exercise.against(
             )
         ),
     },
+    afterwards=_of_one_kind,
 )
 
 
@@ -87,7 +122,7 @@ def check_grown(function: Callable[[torch.Tensor, int, int, int], torch.Tensor])
     """function(cache, length, needed, step) -> a larger cache, its first `length` positions as before, zeros beyond.
 
     cache: (2, heads, positions, size).  The new one has the fewest positions that are a multiple of step and hold
-    needed.
+    needed, and the cache's dtype.
     """
     return GROWN.check(function)
 

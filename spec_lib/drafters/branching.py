@@ -26,6 +26,8 @@ class Tree:
     ValueError for another shape or way.
     """
 
+    branches = True
+
     def __init__(self, draft, parents: Sequence[int], siblings: str = WITHOUT):
         self.parents, self.siblings = list(parents), siblings
         if siblings not in (WITHOUT, INDEPENDENT, CERTAIN):
@@ -39,6 +41,8 @@ class Tree:
         """ValueError where target or draft cannot read a tree, or what the draft refuses."""
         if not hasattr(target, "refuse_tree"):
             raise ValueError(f"a {type(target).__name__} reads chains only: no tree can be drafted for it")
+        if (most := max(map(self.parents.count, self.parents))) > target.vocab:
+            raise ValueError(f"{most} candidates for one position, of {target.vocab} tokens in all: take fewer")
         target.refuse_tree()
         self.draft.refuse(target, longest)
         if isinstance(self.draft, ModelDrafter):

@@ -7,6 +7,7 @@ import copy
 import torch
 
 from .. import protocols
+from ..architectures import inside
 from ..drafting import ModelDrafter
 from ..numbers import at_least_one
 from ..protocols import Draft
@@ -40,7 +41,7 @@ class EarlyExit:
                     f"early exit {what} needs a target that can stop there, and a {type(target).__name__} cannot: "
                     "use sl.GPT2(model) as target, or pair.fast()"
                 )
-            most = len(_layers(network)[2])
+            most = len(_layers(inside(network))[2])
         if self.layers > most:
             raise ValueError(f"the target has {most} layers, and {self.layers} were asked for")
 
@@ -80,8 +81,9 @@ class EarlyExitSession:
 def first_layers(model: torch.nn.Module, layers: int) -> torch.nn.Module:
     """A transformers model of the first layers, the last norm and the head of `model`, whose weights it shares.
 
-    ValueError where the layers cannot be found, or are fewer.
+    Of a compiled model it is one that is not.  ValueError where the layers cannot be found, or are fewer.
     """
+    model = inside(model)
     base, name, all_layers = _layers(model)
     if not 1 <= layers <= len(all_layers):
         raise ValueError(f"the model has {len(all_layers)} layers, and {layers} were asked for")
@@ -104,7 +106,13 @@ def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, torch.nn.Modu
 
 
 def _shell(part: torch.nn.Module, config) -> torch.nn.Module:
-    """The same module as another object: what is put into it does not show in the first."""
+    """The same module as another object: what is put into it does not show in the first.
+
+    Of its own it has no hooks, which would count or change the passes of two models, and no `forward` that somebody put
+    into the first, which would run the first.
+    """
     shell = copy.copy(part)
+    vars(shell).update({name: hooks for name, hooks in vars(torch.nn.Module()).items() if "hooks" in name})
+    vars(shell).pop("forward", None)
     shell._modules, shell.config = dict(part._modules), config
     return shell

@@ -2,8 +2,8 @@
 
     python -m tests.classroom.odd_pairs [--pairs 512,own] [00 07 ...]
 
-Some minutes a pair. The pairs are random Llamas of one or two layers, made on the spot in a temporary folder. A cell
-that raises is reported with its number; the cells after it are run all the same, as by a reader who goes on.
+Some minutes a pair. The pairs are random Llamas and GPT-2s of two layers, made on the spot in a temporary folder. A
+cell that raises is reported with its number; the cells after it are run all the same, as by a reader who goes on.
 """
 
 from __future__ import annotations
@@ -57,6 +57,19 @@ def llama(folder: Path, seed: int, context: int = 1024, spread: float = 0.02, no
     return str(folder)
 
 
+def gpt2(folder: Path, name: str, **config) -> str:
+    """Save a random GPT-2 of another formula or size than the usual ones, likewise."""
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    sizes = {"vocab_size": 2048, "n_embd": 64, "n_head": 2, "n_layer": 2, "initializer_range": 0.1}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = GPT2LMHeadModel(GPT2Config(**sizes | {"bos_token_id": None, "eos_token_id": None} | config))
+    model.save_pretrained(folder / name)
+    PreTrainedTokenizerFast.from_pretrained(TOKENIZER).save_pretrained(folder / name)
+    return str(folder / name)
+
+
 def same_context(folder: Path, context: int) -> tuple[str, str]:
     return llama(folder, 1, context, spread=0.1), llama(folder, 2, context, spread=0.1)
 
@@ -68,6 +81,8 @@ PAIRS = {  # name: folder -> (target, draft)
     "short draft": lambda folder: (llama(folder, 1, 2048), llama(folder, 2, 128)),
     "own": lambda folder: (llama(folder, 1, spread=0.1),) * 2,
     "almost own": lambda folder: (llama(folder, 1, spread=0.1), llama(folder, 1, spread=0.1, noise=1e-5)),
+    "gpt2": lambda folder: (gpt2(folder, "128", n_positions=128), gpt2(folder, "inner", n_inner=37)),
+    "gpt2 with relu": lambda folder: (gpt2(folder, "relu", activation_function="relu"), gpt2(folder, "usual")),
     "disjoint": lambda folder: (llama(folder, 1, spread=1.0), llama(folder, 2, spread=1.0)),
 }
 

@@ -304,6 +304,12 @@ def a_new_one(cache, length, needed, step):
     return torch.zeros(cache.shape[0], cache.shape[1], positions, cache.shape[3])
 
 
+def always_float32(cache, length, needed, step):
+    larger = a_new_one(cache, length, needed, step)
+    larger[:, :, :length] = cache[:, :, :length]
+    return larger
+
+
 def with_all_of_the_old(cache, length, needed, step):
     larger = a_new_one(cache, length, needed, step)
     larger[:, :, : cache.shape[2]] = cache
@@ -463,6 +469,7 @@ ANSWERS = [
     ("visible", lambda s, n, b: torch.arange(b)[:, None] <= s + torch.arange(n), "rows are new tokens"),
     ("grown", a_new_one, "what the cache held is lost"),
     ("grown", with_all_of_the_old, "leave zeros there"),
+    ("grown", always_float32, "for a cache of torch.float64 this gives torch.float32"),
     ("next_length", any_accepted, "some of it is not enough"),
     ("next_length", below_one, "must not fall below 1"),
     ("next_length", lambda rounds, first: rounds[-1][0] + 2, "raised IndexError"),

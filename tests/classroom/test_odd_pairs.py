@@ -19,7 +19,7 @@ from spec_lib import benchmark, checks, plots
 from spec_lib.checks import chi_squared, clinic, faulty, laboratory
 from spec_lib.records import identity_sides
 from tests.classroom.odd_pairs import NOTEBOOKS, cells
-from tests.helpers.models import tiny_gpt2
+from tests.helpers.models import tiny_gpt2, tiny_of
 
 
 def source(number: str, words: str) -> str:
@@ -284,3 +284,82 @@ def test_09_the_prompt_fits_both_models(sizes, read):
     assert ("instead of 500" in said) == (read < 500) and f"{read} by the target\n" in said
     times = benchmark.first_token(space["pair"], space["long"], gamma=4, runs=1)
     assert all(len(t) == 1 for t in times.values())
+
+
+# ------------------------------------------------------------------------------- 13: GPT-2s, and what is not quite one
+
+
+def gpt2(**config) -> torch.nn.Module:
+    return tiny_gpt2(0, **{"vocab": 2048, "context": 128, "layers": 2} | config)
+
+
+def biased(model: torch.nn.Module) -> None:
+    model.lm_head.bias = torch.nn.Parameter(torch.ones(2048))
+
+
+def uneven(model: torch.nn.Module) -> None:
+    model.transformer.h[0].ln_2.eps = 0.1
+
+
+def opened(target: torch.nn.Module) -> tuple[dict, str]:
+    """Notebook 13 after its opening cell, with this target and a small GPT-2 as draft."""
+    tiny = sl.load_pair("tiny")
+    pair = sl.Pair(target, tiny_gpt2(1, vocab=2048, context=128), tiny.tokenizer, prompts=tiny.prompts)
+    space = {"pair": pair, "sl": sl}
+    return space, run("13", "fast = checks.as_derived(", space)
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "sentence"),
+    [
+        ({"activation_function": "relu"}, None, "another activation"),
+        ({"activation_function": "gelu"}, None, "another activation"),
+        ({"scale_attn_by_inverse_layer_idx": True}, None, "its own scale of attention"),
+        ({"context": 127}, None, "a context below 128 tokens"),
+        ({"layers": 1}, None, "fewer than two layers"),
+        ({"layers": 0}, None, "fewer than two layers"),
+        ({"tie_word_embeddings": False}, biased, "biases in its head"),
+        ({}, uneven, "layer norms with epsilons of their own"),
+    ],
+    ids=lambda x: getattr(x, "__name__", str(x)),  # no address: two workers must call it the same
+)
+def test_13_goes_on_with_the_embedded_pair(config, change, sentence):
+    """Where a cell would fail on an assertion of its own."""
+    model = gpt2(**config)
+    if change:
+        change(model)
+    space, said = opened(model)
+    assert said.startswith(f"the target has {sentence}, unlike GPT-2. This notebook goes on with the embedded pair.\n")
+    assert said.count("\n") == 2 and space["pair"].name.startswith("tiny") and space["fast"].target.max_length == 1024
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"layers": 3, "n_inner": 37, "tie_word_embeddings": False},
+        {"layer_norm_epsilon": 0.1, "activation_function": "gelu_pytorch_tanh"},
+    ],
+    ids=str,
+)
+def test_13_runs_on_any_gpt2_that_it_lets_in(config):
+    """All that it derives, each with its own assertions."""
+    space, said = opened(gpt2(**config))
+    assert "goes on" not in said and not space["pair"].name.startswith("tiny")
+    space["CONTEXT"] = 64
+    space["text"] = torch.arange(128) * 7 % 2048
+    for words in ("def attention(", "found, _ = layer("):
+        run("13", words, space)
+    for words in (
+        "class Concatenated",
+        "def difference(",
+        "class Preallocated",
+        "def fused_layer(",
+        "class FixedShapes",
+    ):
+        run("13", words, space)
+
+
+def test_13_on_another_architecture_says_which():
+    _, said = opened(tiny_of("llama", vocab=2048))
+    assert said.startswith("the target: LlamaForCausalLM is not of GPT-2's architecture")

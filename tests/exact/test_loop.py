@@ -13,7 +13,7 @@ import spec_lib as sl
 from spec_lib.verification import RULES
 from tests.helpers import enumeration as exact
 from tests.helpers import promises
-from tests.helpers.models import power, remembering, small_pair, tiny_gpt2
+from tests.helpers.models import fresh_pair, power, remembering, small_pair, tiny_gpt2
 
 # vocabulary, gamma, budget, paths.  The paths are counted: a branch lost would be a distribution not looked at.
 SIZES = [(3, 1, 5, 1011), (3, 2, 4, 981), (2, 2, 7, 2784), (2, 3, 6, 3680)]
@@ -55,6 +55,17 @@ def test_distribution_with_settings(name: str, rule: str):
     """With temperature, top-k and top-p, the draft's own too."""
     own, drafts = SETTINGS[name]
     promises.check_loop_distribution(3, 1, 4, rule, sampling=own, draft_sampling=drafts)
+
+
+@pytest.mark.parametrize("graphs", [False, "eager"])
+@pytest.mark.parametrize(("vocab", "gamma", "budget", "paths"), [(3, 1, 4, 249), (2, 2, 5, 248)])
+def test_distribution_on_our_own_forward_pass(vocab: int, gamma: int, budget: int, paths: int, graphs):
+    """`GPT2` as target and as draft, in slices and in fixed shapes, against transformers without a cache."""
+    target, draft = fresh_pair(vocab)
+    fast = (exact.Emptied(sl.GPT2(model, graphs=graphs)) for model in (target, draft))
+    found, count = exact.loop_distribution(*fast, [1, 0, 1], budget, RULES["google"], gamma=gamma)
+    assert exact.distance(found, exact.target_distribution(target, [1, 0, 1], budget)) < 1e-10
+    assert count == paths and abs(sum(found.values()) - 1) < 1e-10
 
 
 def test_power():

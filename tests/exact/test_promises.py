@@ -16,7 +16,21 @@ def test_power():
 
 @pytest.mark.parametrize(
     "name",
-    ["trace", "own_draft", "work", "positions", "randomness", "one_seed_one_text", "eos", "budget", "every_token"],
+    [
+        "trace",
+        "own_draft",
+        "work",
+        "positions",
+        "randomness",
+        "one_seed_one_text",
+        "eos",
+        "budget",
+        "every_token",
+        "rule_of_blocks",
+        "loop_of_blocks",
+        "shared_noise",
+        "clocks",
+    ],
 )
 def test_check(name: str):
     """The check of that name, on the course's own code."""

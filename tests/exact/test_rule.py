@@ -280,7 +280,7 @@ def test_guesses_only_save_time():
     """Without the likely thresholds p/q, p, q the same verdicts come out, to the last bit."""
     with pytest.MonkeyPatch.context() as patch:
         found = []
-        for guesses in (exact._guesses, lambda p, q, drafted: [[] for _ in drafted]):
+        for guesses in (exact._guesses, lambda p, q, drafted, parents: [[] for _ in drafted]):
             patch.setattr(exact, "_guesses", guesses)
             target, draft = exact.random_distributions(3, 1)
             got = [exact.rule_distribution(rule, target, draft, 0, 3) for rule in (verify_google, right_rules.block)]

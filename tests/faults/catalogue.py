@@ -41,8 +41,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Text:
-    """name: what is wrong.  room: its file, spec_lib/`room`.py, in which `old` stands once and becomes `new`.
-    caught_by: promises that must break; none where only the tests of a subject see it."""
+    """name: what is wrong.  room: its file, spec_lib/`room`.py (or in a folder, as "drafters/branching"), in which
+    `old` stands once and becomes `new`.  caught_by: promises that must break; none where only the tests of a subject
+    see it."""
 
     name: str
     room: str
@@ -59,8 +60,9 @@ class Text:
 
     def plant(self, patch: pytest.MonkeyPatch, hit: Callable[[], None]) -> None:
         """Replace the module's public and private names, wherever the library holds them, by those of a wrong copy."""
-        real, copy = sys.modules[f"spec_lib.{self.room}"], types.ModuleType(f"spec_lib.{self.room}")
-        copy.__package__, copy.__file__ = "spec_lib", real.__file__
+        name = f"spec_lib.{self.room}".replace("/", ".")
+        real, copy = sys.modules[name], types.ModuleType(name)
+        copy.__package__, copy.__file__ = name.rpartition(".")[0], real.__file__
         patch.setitem(sys.modules, copy.__name__, copy)  # dataclasses look their module up
         exec(compile(self.source(), f"{self.room} with a fault", "exec"), copy.__dict__)
         patch.setitem(sys.modules, copy.__name__, real)
@@ -370,8 +372,11 @@ def with_zero(eos):
     return [0] if eos is None else [0, *eos] if isinstance(eos, list) else [0, eos]
 
 
+HEADS, LESSONS, SHIPPED = "drafters/heads", "drafters/lessons", "drafters/shipped"
+
 V, S, C, D, W, G, R, OWN, FIXED = (
     "verification", "sampling", "cache", "decoding", "writer", "drafting", "records", "gpt2", "graphs")  # fmt: skip
+T, NOISE, BRANCH = "trees", "coupling", "drafters/branching"
 EXACT = ("rule_distribution", "rule_references", "loop_distribution")
 RULE = ("rule_distribution", "rule_references")
 ROLLBACK = (cache.CachedModel, "rollback")
@@ -629,8 +634,8 @@ TEXTS = (
     Text(
         "rollback to a length never reached",
         C,
-        "if not 0 <= length <= model.length:",
-        "if not 0 <= length:",
+        "if kept is None or not 0 <= kept <= model.length:",
+        "if kept is None or not 0 <= kept:",
     ),
     Text(
         "work not counted",
@@ -649,7 +654,7 @@ TEXTS = (
         "    check_causal(model)\n    border",
         "    border",
     ),
-    Text("our own pass lets them in", "architectures", "    check_causal(model)\n    attention", "    attention"),
+    Text("our own pass lets them in", "plain_gpt2", "    check_causal(model)", "    pass"),
     Text("training mode kept", "modes", "part.training = False", "part.training = True"),
     # --- the loop
     Text(
@@ -832,7 +837,7 @@ TEXTS = (
     Text("logits are the graph's own", FIXED, "return logits[rows].clone()", "return logits[rows]"),
     Text("drafted tokens are the graph's own", FIXED, "tokens.clone(), q.clone()", "tokens, q.clone()"),
     Text("drafted q is the graph's own", FIXED, "tokens.clone(), q.clone()", "tokens.clone(), q"),
-    Text("another text's numbers stay in the cache", FIXED, "        state.body.cache.zero_()\n", ""),
+    Text("another text's numbers stay in the cache", FIXED, "state.body.cache.zero_()", "state.body.cache"),
     Text("a state of other weights", FIXED, " or state.weights != _addresses(model.model)", ""),
     Text("states never come back", FIXED, "self.free.append, state)", "id, state)"),
     Text("a state lives as long as its text's model", FIXED, "self.body = copy.copy(model)", "self.body = model"),
@@ -896,6 +901,33 @@ TEXTS = (
         "        if counts",
         ("trace",),
     ),
+    # --- heads on the target's hidden states, and what they are taught on
+    Text("the head reads the target's last row, not that of the last accepted token", HEADS,
+         "self.size + len(tokens), n", "self.size + len(tokens), -1"),
+    Text("the head reads the state one token further", HEADS, "hidden[self.row]", "hidden[max(self.row - 1, -1)]"),
+    Text("the head begins with the last round's token", HEADS, "self.last, self.size, self.row = token, self",
+         "self.last, self.size, self.row = self.last, self"),
+    Text("the head reads the text's last token at every step", HEADS, "x = choose(self.logits(s)[0])",
+         "choose(self.logits(s)[0])"),
+    Text("the head's state does not go on", HEADS,
+         "s = self.step(s, x)\n            x =", "s = self.step(h, x)\n            x ="),
+    Text("the head's favourite, judged with the soft q", HEADS, "None if self.head.certain or not", "None if not"),
+    Text("what the heads drew, handed over as certain", HEADS, "None if self.head.certain or not distributions",
+         "None if distributions or not distributions"),
+    Text("a head's q without the draft's temperature", HEADS, "self.sampling.probabilities(logits)",
+         "logits.softmax(-1)"),
+    Text("a head's draws all at one position", HEADS, "self.size + len(distributions))", "self.size)"),
+    Text("all positions from the first head", HEADS, "choose(self.at(i, h)[0])", "choose(self.at(0, h)[0])"),
+    Text("a head for another target", HEADS, "if head is None or not (", "if head is None and not ("),
+    Text("a head loses the embedding's scale", HEADS, "10 * self.target[0]", "self.target[0]"),
+    Text("lessons one position too early", HEADS, "ahead = 1", "ahead = 0"),
+    Text("lessons with a token too few before it", LESSONS, "t[:, None] + 1 + along])\n            total",
+         "t[:, None] + along])\n            total"),
+    Text("the token of the lesson is the one before", LESSONS, "at[:, j] + 1]", "at[:, j]]"),
+    Text("every batch of lessons is the same text", LESSONS, "1, generator=g)\n            ids", "1, generator="
+         "torch.Generator().manual_seed(end))\n            ids"),
+    Text("KL turned round", LESSONS, "kl_div(q, p, log_target", "kl_div(p, q, log_target"),
+    Text("the shipped head for any target of its shape", SHIPPED, "or not torch.allclose", "and not torch.allclose"),
     # --- our own forward pass of GPT-2
     Text("a token sees the one after it", OWN, "triu_(start + 1)", "triu_(start + 2)"),
     Text("a token does not see itself", OWN, "triu_(start + 1)", "triu_(start)"),
@@ -906,16 +938,96 @@ TEXTS = (
          "if self.cache is not None:", "if self.cache is not None and self.length < 0:"),
     Text("a cache that grows loses its last token", OWN, "cache[:, :, :, : self.cache.shape[3]] = self.cache",
          "cache[:, :, :, : self.length - 1] = self.cache[:, :, :, : self.length - 1]"),
-    Text("attention not scaled by layer", OWN, "attention.scaling", "attention.head_dim**-0.5"),
+    Text("attention not scaled by layer", "plain_gpt2", "attention.scaling", "attention.head_dim**-0.5"),
     Text("the second norm is the first", OWN, "*block.norm_2", "*block.norm_1"),
     Text("the residual stream is cut at the attention", OWN, "x = x + _affine(h.transpose", "x = _affine(h.transpose"),
     Text("the head's biases are dropped", OWN, "self.head = (model.lm_head.weight, model.lm_head.bias)",
          "self.head = (model.lm_head.weight, None)"),
     Text("the head is the embedding", OWN, "self.head = (model.lm_head.weight, ", "self.head = (self.embedding, "),
     Text("the first rows are kept", OWN, "x[-keep:]", "x[:keep]"),
-    Text("every activation is GELU", OWN, "if fused else mlp.act", "if fused or mlp.act else None"),
-    Text("the last norm has another epsilon", OWN, "*self.final, self.eps", "*self.final, 1e-5"),
-    Text("a pass of which few rows are kept is counted twice", OWN, "        check_fed(self, ids, parents)\n",
-         "        check_fed(self, ids, parents)\n        self.length += keep or 0\n"),
+    Text("every activation is GELU", "plain_gpt2",
+         "if type(mlp.act) in tanh_gelus() else mlp.act", "if mlp.act else None"),
+    Text("the last norm has another epsilon", OWN, "*self.final)", "*self.final[:2], 1e-5)"),
+    Text("a pass of which few rows are kept is counted twice", OWN, "        check_fed(self, ids, keep, parents)\n",
+         "        check_fed(self, ids, keep, parents)\n        self.length += keep or 0\n"),
+    # --- block verification
+    Text("a block's weights not clipped at each position", V, "(weights[-1] * ratio.squeeze()).clamp(max=1)",
+         "weights[-1] * ratio.squeeze()", ("rule_of_blocks", "loop_of_blocks")),
+    Text("a block ends at the first position that fails", V, "(passed * torch.arange(k + 1, device=p.device)).amax()",
+         "passed.int().cumprod(0).sum() - 1", ("rule_of_blocks", "loop_of_blocks")),
+    Text("a block's residual without its weight", V, "w.unsqueeze(1) * p - torch", "p - torch",
+         ("rule_of_blocks",)),
+    Text("a block's threshold is its weight", V, "torch.where(z + 1 - w > 0, z / (z + 1 - w), 1)", "w",
+         ("rule_of_blocks", "loop_of_blocks")),
+    Text("a block's last token judged as if more came", V, "(0, 0, 0, 1))).clamp", "(0, 0, 0, 1), value=1)).clamp",
+         ("rule_of_blocks", "rule_references")),
+    Text("a block takes a uniform of exactly 0", V, "uniforms < h[1:]", "uniforms <= h[1:]", ("rule_zero",)),
+    Text("one uniform for a whole block", V, "uniforms < h[1:]", "uniforms[:1] < h[1:]", ("rule_of_blocks",)),
+    Text("a block said to go token by token", V, "verify_block.token_by_token = False", "pass"),
+    # --- shared noise
+    Text("the target's clocks are those of the next position", NOISE, "position + torch.arange(k + 1",
+         "position + 1 + torch.arange(k + 1", ("shared_noise",)),
+    Text("tokens are counted that agree after one that does not", NOISE, "(own[:k] == drafted).cumprod(0).sum()",
+         "(own[:k] == drafted).sum()", ("shared_noise",)),
+    Text("the token that was the first to disagree comes", NOISE, "own.index_select(0, n.view(1)), 1)",
+         "own[:1], 1)", ("shared_noise",)),
+    Text("the same noise for every seed", NOISE, "_mixed(positions + self.key)", "_mixed(positions)", ("clocks",)),
+    Text("the same clock for every token", NOISE, ".unsqueeze(1) + tokens", ".unsqueeze(1) + 0 * tokens",
+         ("clocks",)),
+    Text("clocks that are uniforms", NOISE, "-torch.log1p(-u.clamp(2.0**-54, 1 - 2.0**-24))", "u", ("clocks",)),
+    Text("the race is won by the slowest", NOISE, "clocks / p, torch.inf).argmin(1)", "clocks / p, 0).argmax(1)",
+         ("clocks",)),
+    Text("neighbouring seeds have common noise", NOISE, "int(_mixed(torch.tensor(signed)))", "signed",
+         ("clocks",)),
+    Text("shared noise under any rule", "arguments", "elif own is not None and rule != own:", "elif False:"),
+    # --- trees: the rule, the pass, the round
+    Text("candidates judged by what was there before", T, "torch.where(tried, residual(left, q[i]), left)", "left",
+         ("tree_rule", "tree_of_one_branch", "tree_loop")),
+    Text("the walk goes on from the node before", T, "torch.where(accepted, p[i + 1], ", "torch.where(accepted, p[i], ",
+         ("tree_rule", "tree_loop", "tree_ends")),
+    Text("siblings tried after one was accepted", T, "tried = here == parent",
+         "tried = (here == parent) | (parent < 0)", ("tree_rule", "tree_trace")),
+    Text("siblings see each other", T, "seen[i, : at + 1] = True", "seen[i, : row + 1] = True",
+         ("tree_places", "tree_trace", "tree_loop")),
+    Text("positions are rows", T, "positions.append(at + depth)", "positions.append(row)",
+         ("tree_places", "tree_trace", "tree_greedy")),
+    Text("a node does not see the text", T, "seen[i, : at + 1] = True", "seen[i, at] = True",
+         ("tree_places", "tree_trace")),
+    Text("the first rows are kept, not the path's", W, "self.target.keep_rows(self.size, done.path[:n])",
+         "self.target.keep_rows(self.size, list(range(n)))", ("tree_trace", "tree_loop")),
+    Text("the draft is told of the first nodes", W, "path=done.path[:n]", "path=list(range(n))", ("tree_trace",)),
+    Text("a tree under the text's last token but one", W, "*(self.size + parent for", "*(self.size - 1 + parent for",
+         ("tree_trace", "tree_loop")),
+    Text("a path's length not counted", W, "else n.sum()", "else 0", ("tree_positions",)),
+    Text("a path to a leaf is not called whole", W, "n == k if path is None else (path[-1] if path else -1) not in "
+         "self.parents", "n == k", ("tree_trace", "tree_ends")),
+    Text("a path goes on behind its end", W, "path = path and path[: stop + 1]", "path = path", ("tree_ends",)),
+    Text("keys are kept, values are not", C, "(t.index_select(-2, at) for t in (layer.keys, layer.values))",
+         "(layer.keys.index_select(-2, at), layer.values)", ("tree_trace", "tree_loop")),
+    Text("our own pass keeps the first rows", OWN,
+         "        self.cache[:, :, :, length:end] = self.cache.index_select(3, kept)\n", "", ("tree_trace_own",)),
+    Text("our own pass counts rows as positions", OWN, "self.positions[at.to(self.device, non_blocking=True)]",
+         "self.positions[start:end]", ("tree_trace_own",)),
+    # --- a drafter of trees
+    Text("siblings drawn from the last to the first", BRANCH, "[i for i in children if parents[i] == node]",
+         "[i for i in children[::-1] if parents[i] == node]", ("tree_trace",)),
+    Text("candidates drawn again", BRANCH, "if self.siblings == WITHOUT:", "if False:", ("tree_trace",)),
+    Text("drawn without replacement, judged as if independent", BRANCH,
+         "            q[i] = left / left.sum()\n            tokens[i] = self.randomness.draw(q[i], ",
+         "            q[i] = distribution\n            tokens[i] = self.randomness.draw(left / left.sum(), ",
+         ("tree_trace",)),
+    Text("the favourite twice", BRANCH, "distribution.topk(len(nodes)).indices.split(1)",
+         "(distribution.topk(1).indices,) * len(nodes)", ("tree_trace",)),
+    Text("a tree's tokens drawn for one position", BRANCH, "self.size + depth)", "self.size)", ("tree_positions",)),
+    Text("the draft keeps its first nodes", BRANCH, "for i in path if i in self.rows]",
+         "for i, _ in zip(self.rows, [i for i in path if i in self.rows])]", ("tree_trace",)),
+    Text("the draft keeps nothing of its tree", BRANCH, "for i in path if i in self.rows]", "for i in []]",
+         ("tree_work",)),
+    Text("every node grows from the end of the text", BRANCH, "torch.stack([self.states[i] for i in above])",
+         "torch.stack([self.states[-1] for i in above])", ("tree_with_head",)),
+    Text("the state of a node by its depth", BRANCH, "path[-1] + 1 if path else 0", "len(path)", ("tree_with_head",)),
+    Text("a tree for a target that reads chains", BRANCH, "        target.refuse_tree()\n", ""),
+    Text("more candidates than there are tokens", BRANCH, "> target.vocab:\n            raise ValueError(f\"{most}",
+         "> 10**9:\n            raise ValueError(f\"{most}"),
 )  # fmt: skip
 FAULTS = (*SEAMS, *TEXTS)

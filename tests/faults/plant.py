@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = (
     "tests/exact/test_promises.py",
     "tests/exact/test_rule.py",
+    "tests/exact/test_candidates.py",
+    "tests/exact/test_trees.py",
     "tests/method",
     "tests/speed/test_work.py",
     "tests/speed/test_sim.py",

@@ -36,8 +36,8 @@ class Verdict:
 
     @property
     def n(self) -> int:
-        """Accepted tokens."""
-        return int(self.answer[0])
+        """Accepted tokens; of a tree, the nodes on the path."""
+        return int(torch.as_tensor(self.answer[0]).sum())
 
     @property
     def distribution(self) -> torch.Tensor:
@@ -51,15 +51,16 @@ class _Asked:
     Each point is asked once.  Answers are compared to the last bit; `verdicts` holds one of each kind.
     """
 
-    def __init__(self, rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor):
+    def __init__(self, rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, parents=None):
         assert p.dtype == torch.float64, f"enumerate in float64: thresholds are found to its last bit, p is {p.dtype}"
         self.rule, self.given, self.known, self.verdicts = rule, (p, q, drafted), {}, {}
+        self.tree = {} if parents is None else {"parents": parents}
 
-    def __call__(self, point: tuple[int, ...]) -> tuple[int, bytes]:
+    def __call__(self, point: tuple[int, ...]) -> tuple[int | tuple[bool, ...], bytes]:
         if point not in self.known:
             uniforms = torch.tensor([u / GRID for u in point], dtype=torch.float64)
-            n, distribution = self.rule(*self.given, uniforms)
-            self.known[point] = key = int(n), distribution.numpy().tobytes()
+            n, distribution = self.rule(*self.given, uniforms, **self.tree)
+            self.known[point] = key = (tuple(n.tolist()) if self.tree else int(n)), distribution.numpy().tobytes()
             self.verdicts.setdefault(key, Verdict(0.0, (n, distribution)))
         return self.known[point]
 
@@ -67,18 +68,19 @@ class _Asked:
 Box = tuple[tuple[int, int], ...]  # of each uniform, the first grid point that is inside and the first that is not
 
 
-def verdicts(rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, found=None) -> list[Verdict]:
+def verdicts(rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, found=None, parents=None) -> list[Verdict]:
     """Everything that `rule` can answer to these distributions and drafted tokens, each with its exact probability.
 
     The cube of the uniforms is cut into boxes on which the answer is constant.  A rule that has `cuts(p, q, drafted)`,
     one list of thresholds for each uniform, is asked between them; of any other the thresholds are found (`_boxes`).
     In each box a random point is asked too: a rule for which the boxes are not fine enough fails here, loudly.
     found: thresholds of similar cases, a list for each uniform, to be tried first and added to.
+    parents: of a tree, which the rule is then given, too; n is its path.
     """
-    ask, k = _Asked(rule, p, q, drafted), len(drafted)
+    ask, k = _Asked(rule, p, q, drafted, parents), len(drafted)
     cuts = getattr(rule, "cuts", None)
     boxes = (
-        _boxes(ask, k, _guesses(p, q, drafted), found or [[] for _ in range(k)])
+        _boxes(ask, k, _guesses(p, q, drafted, parents), found or [[] for _ in range(k)])
         if cuts is None
         else _cells(cuts(p, q, drafted), k)
     )
@@ -99,9 +101,10 @@ ROUNDING = 2**10  # in units of 1 / GRID, about 1e-13
 
 
 def _boxes(ask: _Asked, k: int, guesses: list[list[int]], found: list[list[int]]) -> Iterator[Box]:
-    """The boxes of a rule whose number of accepted tokens is monotone in each uniform.
+    """The boxes of a rule whose number of accepted tokens is monotone in each uniform, or which tests one position of
+    a tree after the other, each by one uniform against a threshold.
 
-    Such a number is constant on a box if it is the same at the lowest and at the highest corner.  Where the answers at
+    Its answer is constant on a box if it is the same at the lowest and at the highest corner.  Where the answers at
     these corners differ, walk from one to the other, one uniform after the other: the first that changes the answer
     has a threshold, which bisection finds with the others held where they are.  The box is split there.  So the
     threshold of one uniform may depend on what the others have decided.
@@ -154,9 +157,18 @@ def _first(differs: Callable[[int], bool], low: int, high: int, guesses: list[in
     return high
 
 
-def _guesses(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor) -> list[list[int]]:
-    """Thresholds that many rules have, of each uniform: p/q, q/p, p and q at the drafted token."""
+def _guesses(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, parents=None) -> list[list[int]]:
+    """Thresholds that many rules have, of each uniform: p/q, q/p, p and q at the drafted token.  In a tree: what the
+    earlier siblings left of p, over q."""
     out = []
+    if parents is not None:
+        left = {-1: p[0], **{i: p[i + 1] for i in range(len(parents))}}
+        for i, (x, parent) in enumerate(zip(drafted.tolist(), parents, strict=True)):
+            h = math.ceil(float(left[parent][x] / q[i, x]) * GRID)
+            out.append([u for u in (h - 1, h, h + 1) if u < GRID])
+            rest = (left[parent] - q[i]).clamp(min=0)
+            left[parent] = rest / rest.sum() if rest.sum() > 0 else left[parent]
+        return out
     for i, x in enumerate(drafted.tolist()):
         a, b = float(p[i, x]), float(q[i, x])
         likely = (a, b, a / b if b > 0 else 1.0, b / a if a > 0 else 1.0)
@@ -307,23 +319,25 @@ class Script:
     `judge`, the loop's `rule=`, gives the branch's answer of the real rule, which is asked once about each p and q.
     """
 
-    def __init__(self, branches: Branches, rule):
-        self.branches, self.asked, self.known = branches, rule, {}
+    def __init__(self, branches: Branches, rule=None, of_trees=None, rough: float = 1e-9):
+        self.branches, self.rough, self.known = branches, rough, {}
+        self.asked, self.of_trees = rule or sl.verify_google, of_trees or sl.verify_tree  # as they stand now
 
     def draw(self, p: torch.Tensor, position) -> torch.Tensor:
         weights = p.tolist()
-        assert abs(sum(weights) - 1) < 1e-9 and min(weights) >= 0, f"not a distribution: {weights}"
+        assert abs(sum(weights) - 1) < self.rough and min(weights) >= 0, f"not a distribution: {weights}"
         tokens = [x for x, w in enumerate(weights) if w > 0]
         return torch.tensor([tokens[self.branches.choose([weights[x] for x in tokens])]])
 
     def uniforms(self, k: int, position) -> torch.Tensor:
         return torch.full((k,), math.nan, dtype=torch.float64)
 
-    def judge(self, p, q, drafted, uniforms):
+    def judge(self, p, q, drafted, uniforms, parents=None):
         assert uniforms.shape == drafted.shape
-        key = (p.numpy().tobytes(), q.numpy().tobytes(), *drafted.tolist())
+        key = (p.numpy().tobytes(), q.numpy().tobytes(), *drafted.tolist(), *(parents or []))
         if key not in self.known:
-            self.known[key] = verdicts(self.asked, p, q, drafted)
+            rule = self.asked if parents is None else self.of_trees
+            self.known[key] = verdicts(rule, p, q, drafted, parents=parents)
         options = self.known[key]
         return options[self.branches.choose([v.weight for v in options])].answer
 
@@ -366,12 +380,14 @@ def target_distribution(
 class Emptied:
     """A model without `fresh`, so that the loop empties its cache instead of making a new one.
 
-    It has what the page of protocols asks of a model, and no other ability.
+    It has what the page of protocols asks of a model, and no other ability; with trees=True, it reads them too.
     """
 
-    def __init__(self, model: sl.CachedModel):
+    def __init__(self, model: sl.protocols.Model, trees: bool = False):
         self.model, self.feed, self.rollback = model, model.feed, model.rollback
         self.vocab, self.device, self.max_length = model.vocab, model.device, model.max_length
+        if trees:
+            self.keep_rows, self.refuse_tree = model.keep_rows, model.refuse_tree
 
     @property
     def length(self) -> int:
@@ -380,15 +396,24 @@ class Emptied:
 
 
 def loop_distribution(
-    target, draft, prompt: list[int], budget: int, rule, eos: int | list[int] | None = None, **options
+    target,
+    draft,
+    prompt: list[int],
+    budget: int,
+    rule=None,
+    eos: int | list[int] | None = None,
+    of_trees=None,
+    rough: float = 1e-9,
+    **options,
 ) -> tuple[dict[Text, float], int]:
     """The distribution of the texts that `speculative_rounds` writes, and the number of its paths: each replayed.
 
     target, draft: transformers models, or what the loop takes in their place.  Caches are made once and emptied by
     the loop before each path: much time is saved, and whatever a path leaves behind would show in the next.
+    of_trees: the rule where a draft is a tree.  rough: how far from 1 a q may sum, where a drafter works in float32.
     """
     branches, found = Branches(), {}
-    script = Script(branches, rule)
+    script = Script(branches, rule, of_trees, rough)
     target, draft = (Emptied(sl.CachedModel(m)) if isinstance(m, torch.nn.Module) else m for m in (target, draft))
     ids = torch.tensor([prompt])
     for _ in branches.runs():

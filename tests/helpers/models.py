@@ -113,29 +113,36 @@ def remembering(model):
             return forward(*args, **kwargs)
         layers = cache.layers
         before = [t for layer in layers if getattr(layer, "keys", None) is not None for t in (layer.keys, layer.values)]
-        key = (*kwargs["input_ids"][0].tolist(), kwargs.get("logits_to_keep"), *(t.numpy().tobytes() for t in before))
+        tree = [kwargs[name] for name in ("position_ids", "attention_mask") if kwargs.get(name) is not None]
+        options = (kwargs.get("logits_to_keep"), kwargs.get("output_hidden_states"))
+        key = (*kwargs["input_ids"][0].tolist(), *options, *(t.numpy().tobytes() for t in (*before, *tree)))
         if key in known:
-            logits, added = known[key]
+            (logits, states), added = known[key]
             for i, (keys, values) in enumerate(added):
                 cache.update(keys, values, i)
         else:
             length = cache.get_seq_length()
-            logits = forward(*args, **kwargs).logits
+            out = forward(*args, **kwargs)
+            logits, states = out.logits, getattr(out, "hidden_states", None)
             added = [(x.keys[..., length:, :].clone(), x.values[..., length:, :].clone()) for x in layers]
-            known[key] = logits, added
-        return SimpleNamespace(logits=logits)
+            known[key] = (logits, states), added
+        return SimpleNamespace(logits=logits, hidden_states=states)
 
     model.forward = remembered
     return model
 
 
-@functools.cache
-def small_pair(vocab: int):
+def fresh_pair(vocab: int) -> tuple[torch.nn.Module, torch.nn.Module]:
     """(target, draft), float64 GPT-2 with two or three tokens, far apart and attentive (see `power`)."""
     seed, scale = {2: (0, 0.6), 3: (6, 0.4)}[vocab]
     kwargs = {"vocab": vocab, "width": 8, "context": 16, "initializer_range": scale}
-    target, draft = tiny_gpt2(seed, layers=2, **kwargs), tiny_gpt2(seed + 1, **kwargs)
-    return remembering(target.double()), remembering(draft.double())
+    return tiny_gpt2(seed, layers=2, **kwargs).double(), tiny_gpt2(seed + 1, **kwargs).double()
+
+
+@functools.cache
+def small_pair(vocab: int):
+    """`fresh_pair`, each of whose passes is computed once."""
+    return tuple(map(remembering, fresh_pair(vocab)))
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -163,6 +170,16 @@ def prompt(length: int, vocab: int = 31, seed: int = 0) -> torch.Tensor:
 def uncached(model, text) -> torch.Tensor:
     """Logits (len(text), vocab) after each token of the text, a list or a tensor (length,), in one uncached pass."""
     return model(input_ids=torch.as_tensor(text)[None], use_cache=False).logits[0]
+
+
+@torch.no_grad()
+def first_layers_alone(model, text: list[int], layers: int) -> torch.Tensor:
+    """Logits (len(text), vocab) of a GPT-2's or Llama's last norm and head on what leaves its first layers."""
+    states = model(input_ids=torch.tensor([text]), use_cache=False, output_hidden_states=True).hidden_states[layers][0]
+    body = model.base_model
+    last = len(getattr(body, "h", None) or body.layers)
+    norm = body.ln_f if hasattr(body, "ln_f") else body.norm
+    return model.lm_head(states if layers == last else norm(states))  # the last ones that it gives are normed already
 
 
 def plain_greedy(model, ids: torch.Tensor, new: int) -> list[int]:

@@ -1,5 +1,6 @@
 """What the notebooks derive, taken out of their cells."""
 
+import ast
 import json
 
 import torch
@@ -25,4 +26,14 @@ def derived(notebook: str, *names: str, **space) -> dict:
             lines = code.split("\n")
             ends = [i for i, line in enumerate(lines) if line and not line.startswith((" ", "def ", "@")) and i > 0]
             exec("\n".join(lines[: ends[0]] if ends else lines), space)
+    return space
+
+
+def definitions(notebook: str, **space) -> dict:
+    """All functions and classes of a notebook and what it imports, without the cells' other lines."""
+    for cell in json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code" and "setup" not in cell["metadata"].get("tags", []):
+            kinds = (ast.FunctionDef, ast.ClassDef, ast.ImportFrom, ast.Import)
+            nodes = [node for node in ast.parse("".join(cell["source"])).body if isinstance(node, kinds)]
+            exec(compile(ast.Module(nodes, []), f"notebook {notebook[:2]}", "exec"), space)
     return space

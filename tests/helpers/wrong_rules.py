@@ -145,3 +145,48 @@ def product_of_uniforms(p, q, drafted, uniforms):
     ratios = (p[:-1].gather(1, drafted[:, None]) / q.gather(1, drafted[:, None])).squeeze(1).clamp(max=1).cumprod(0)
     passes = (uniforms.cumprod(0) <= ratios).tolist()
     return _keep(max((i for i, passed in enumerate(passes, 1) if passed), default=0), p, q)
+
+
+# --- trees, wrong in one way each
+
+
+def tree_rule(
+    left=lambda left, q: residual(left, q),
+    row=lambda i, parent: i + 1,
+    order=lambda k: range(k),
+    goes_on=True,
+    accept=lambda p, q, x, u: u < p[x] / q[x],
+):
+    """A rule for trees from its parts; right as it stands."""
+
+    def rule(p, q, drafted, uniforms, parents):
+        here, rest, path = -1, p[0], torch.zeros(len(parents), dtype=torch.bool)
+        for i in order(len(parents)):
+            if parents[i] != here or (not goes_on and path.any()):
+                continue
+            if accept(rest, q[i], drafted[i], uniforms[i]):
+                path[i], here, rest = True, i, p[row(i, parents[i])]
+            else:
+                rest = left(rest, q[i])
+        return path, rest
+
+    return rule
+
+
+def tree_by_p(p, q, drafted, uniforms, parents):
+    """Each sibling is judged by p as it was, the token after them drawn from what all left: rounds without update."""
+    here, own, rest, path = -1, p[0], p[0], torch.zeros(len(parents), dtype=torch.bool)
+    for i, parent in enumerate(parents):
+        if parent != here:
+            continue
+        if uniforms[i] < own[drafted[i]] / q[i, drafted[i]]:
+            path[i], here, own, rest = True, i, p[i + 1], p[i + 1]
+        else:
+            rest = residual(rest, q[i])
+    return path, rest
+
+
+tree_not_updated = tree_rule(left=lambda left, q: left)
+tree_row_before = tree_rule(row=lambda i, parent: i)
+tree_backwards = tree_rule(order=lambda k: range(k - 1, -1, -1))
+tree_ratio_inverted = tree_rule(accept=lambda p, q, x, u: u < q[x] / p[x])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -86,6 +89,12 @@ def test_variants_of_gpt2(config):
     alike(gpt2(**config), [(0, 7, None), (0, 1, None), (3, 5, None), (0, 300, 2), (1, 2, None)])
 
 
+def test_it_computes_what_the_parts_are_and_not_what_the_configuration_says():
+    model = gpt2()
+    model.transformer.h[0].mlp.act, model.transformer.h[1].ln_2.eps = torch.nn.ReLU(), 0.3
+    alike(model, [(0, 7, None), (0, 1, None), (3, 5, None)])
+
+
 def test_a_head_with_biases():
     model = gpt2(tie_word_embeddings=False)
     model.lm_head.bias = torch.nn.Parameter(torch.linspace(-3, 3, 61))
@@ -111,6 +120,31 @@ def test_a_cache_that_grew_in_inference_mode_goes_on_outside():
     with torch.inference_mode():
         made = ours.fresh()
     assert torch.allclose(made.feed(ids[:5]), theirs.fresh().feed(ids[:5]), **CLOSE)
+
+
+@pytest.mark.parametrize("graphs", [False, "eager"])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "deepcopy", "pickle"]
+)
+def test_a_copy_goes_on_by_itself(copied, graphs):
+    """With what was read so far; neither then sees what the other reads, and a copy outlives what it was made of."""
+    model, ids = gpt2(), torch.arange(40)
+    ours, theirs = sl.GPT2(model, graphs=graphs), sl.CachedModel(model)
+    for part in (ids[:9], ids[9:12]):
+        ours.feed(part), theirs.feed(part)
+    made = copied(ours)
+    for one in (made, ours, made):
+        theirs.rollback(12), one.rollback(12)
+        for part in (ids[20:23], ids[30:31]):
+            a, b = one.feed(part), theirs.feed(part)
+            assert torch.allclose(a, b, **CLOSE)
+        other = ours.fresh()  # takes what a text that ended has given back
+        other.feed(ids[:5]), other.feed(ids[:5])
+    del ours, one, other
+    after = made.fresh()
+    after.feed(ids[:9]), after.feed(ids[:3])
+    theirs.rollback(12), made.rollback(12)
+    assert torch.allclose(made.feed(ids[20:23]), theirs.feed(ids[20:23]), **CLOSE)
 
 
 def test_the_weights_are_shared():
@@ -233,6 +267,35 @@ def reparametrized(model):
     torch.nn.utils.parametrizations.weight_norm(model.transformer.wte)
 
 
+class Louder(torch.nn.Dropout):
+    def forward(self, x):
+        return 2 * x
+
+
+def louder_embeddings(model):
+    model.transformer.drop = Louder()
+
+
+def louder_layer(model):
+    model.transformer.h[1].mlp.dropout = Louder()
+
+
+def louder_attention(model):
+    model.transformer.h[1].attn.resid_dropout = Louder()
+
+
+def left_out(model):
+    model.transformer.h[1] = torch.nn.Identity()
+
+
+def shrunk(model):
+    model.transformer.wpe.max_norm = 0.1
+
+
+def of_two_dtypes(model):
+    model.lm_head = torch.nn.Linear(24, 61, bias=False, dtype=torch.float64)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -243,17 +306,25 @@ def reparametrized(model):
         (attending_otherwise, "attends by 'ours', a function of your own, which would not be called"),
         (quantized, "^lm_head of this GPT-2 is a Linear8 with more to it than its weights"),
         (reparametrized, r"^transformer\.wte of this GPT-2 is a ParametrizedEmbedding"),
+        (louder_embeddings, r"^transformer\.drop of this GPT-2 is a Louder with more to it"),
+        (louder_layer, r"^transformer\.h\.1\.mlp\.dropout of this GPT-2 is a Louder with more to it"),
+        (louder_attention, r"^transformer\.h\.1\.attn\.resid_dropout of this GPT-2 is a Louder"),
+        (left_out, r"^transformer\.h\.1 of this GPT-2 is a Identity"),
+        (shrunk, r"^transformer\.wpe of this GPT-2 shrinks its rows to a norm \(max_norm\): set it to None\.$"),
+        (of_two_dtypes, r"^the weights of this GPT-2 are float32 on cpu and float64 on cpu: move all of them to one"),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
 def test_a_gpt2_that_computes_something_else_is_refused(change, sentence):
-    """It would be computed without the change, and the text would be another model's."""
-    model = gpt2()
-    sl.GPT2(model)
-    change(model)
-    with pytest.raises(ValueError, match=sentence) as raised:
-        sl.GPT2(model)
-    assert "\n" not in str(raised.value)
+    """It would be computed without the change, and the text would be another model's.  Also where it is new to us."""
+    for seen_before in (True, False):
+        model = gpt2()
+        if seen_before:
+            sl.GPT2(model)
+        change(model)
+        with pytest.raises(ValueError, match=sentence) as raised:
+            sl.GPT2(model)
+        assert "\n" not in str(raised.value)
 
 
 def test_one_that_reads_in_both_directions_is_refused():
@@ -300,17 +371,66 @@ def llama_for(pair: sl.Pair) -> torch.nn.Module:
     return LlamaForCausalLM(config)
 
 
-@pytest.mark.parametrize("make", [sl.GPT2, sl.CachedModel])
-def test_bad_input_is_refused_alike(make):
-    model = make(NEAR)
+FED = {
+    "a row": (torch.arange(3)[None], None, r"of shape \(n,\), got \(1, 3\)"),
+    "nothing": (torch.arange(0), None, r"at least one token, of shape \(n,\), got \(0,\)"),
+    "fractions": (torch.tensor([1.5]), None, "feed takes a tensor of token ids, int64, got torch.float32"),
+    "a mask": (torch.tensor([True, False]), None, "token ids, int64, got torch.bool"),
+    "bytes": (torch.tensor([1, 0], dtype=torch.uint8), None, "token ids, int64, got torch.uint8"),
+    "a list": ([1, 2], None, "token ids, int64, got list"),
+    "elsewhere": (torch.arange(3, device="meta"), None, "the ids are on meta and the model on cpu: move the ids"),
+    "no rows": (torch.arange(3), 0, "keep, the rows wanted, must be a whole number of at least 1, or None.* got 0"),
+    "fewer than none": (torch.arange(3), -1, "keep, .*got -1"),
+    "half a row": (torch.arange(3), 1.5, "keep, .*got 1.5"),
+    "too many": (torch.zeros(598, dtype=torch.int64), None, "600 positions and 3 are filled: 598 more do not fit"),
+}
+MAKES = {
+    "own": sl.GPT2,
+    "own, fixed shapes": lambda model: sl.GPT2(model, graphs="eager"),
+    "transformers": sl.CachedModel,
+    "a table": lambda model: sl.TableModel(torch.full((61, 61), 1 / 61), max_length=600),
+}
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("given", FED)
+def test_bad_input_is_refused_alike(make, given):
+    """And nothing has happened then."""
+    model, (ids, keep, sentence) = MAKES[make](NEAR), FED[given]
     model.feed(torch.arange(3))
-    with pytest.raises(ValueError, match=r"of shape \(n,\), got \(1, 3\)"):
-        model.feed(torch.arange(3)[None])
-    with pytest.raises(ValueError, match="600 positions and 3 are filled: 598 more do not fit"):
-        model.feed(torch.zeros(598, dtype=torch.int64))
-    with pytest.raises(ValueError, match="cannot roll back to 4 tokens: the cache holds 3"):
-        model.rollback(4)
-    assert model.length == model.fed == 3
+    with pytest.raises(ValueError, match=sentence) as raised:
+        model.feed(ids, keep)
+    assert model.length == model.fed == 3 and "\n" not in str(raised.value)
+    assert len(model.feed(torch.arange(3, dtype=torch.int32), 9)) == 3
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_a_length_that_the_text_never_had_is_refused_alike(make):
+    model = MAKES[make](NEAR)
+    model.feed(torch.arange(5))
+    for length in (6, -1, 2.5, 3.0, True, None, "2", torch.tensor(2.5), torch.arange(2), float("nan")):
+        with pytest.raises(ValueError, match="^cannot roll back to .*: the cache holds 5$"):
+            model.rollback(length)
+        assert model.length == 5
+    length = torch.tensor(4)
+    model.rollback(length)
+    length += 1  # a rule's tensor, say, which is used again
+    assert model.length == 4 and type(model.length) is int
+
+
+@pytest.mark.parametrize("graphs", [False, "eager"])
+def test_a_model_that_was_moved_in_the_middle_of_a_text(graphs):
+    model = gpt2()
+    ours = sl.GPT2(model, graphs=graphs)
+    ours.feed(torch.arange(5)), ours.feed(torch.arange(2))
+    model.double()
+    for length in (7, 0):
+        ours.rollback(length)
+        with pytest.raises(ValueError, match=r"float32 on cpu and the model is now float64 on cpu: begin again with"):
+            ours.feed(torch.arange(2))
+    ours, theirs = ours.fresh(), sl.CachedModel(model)
+    for part in (torch.arange(5), torch.arange(2)):
+        assert torch.allclose(ours.feed(part), theirs.feed(part), rtol=1e-12, atol=1e-12)
 
 
 def test_an_interrupted_pass_leaves_the_text_as_it_was(monkeypatch):

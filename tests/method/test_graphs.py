@@ -225,6 +225,21 @@ def test_a_state_made_in_inference_mode_serves_other_texts():
     assert sl.speculative(pair.target, pair.draft, ids, 20, generator=0).tokens.tolist() == first
 
 
+def test_autocast_is_refused_before_anything_is_read(pairs):
+    """It would hand other dtypes to the cache than it has, and a graph would keep what it was recorded under."""
+    model = pairs[1].draft.fresh()
+    model.feed(torch.arange(5)), model.feed(torch.arange(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for call in (
+            lambda: model.feed(torch.arange(2)),
+            lambda: model.fresh().feed(torch.arange(2)),
+            lambda: model.draft_block(torch.arange(2), 3, sl.Sampling(), sl.Randomness(0)),
+        ):
+            with pytest.raises(ValueError, match=r"weights' dtype: leave out torch\.autocast, or graphs"):
+                call()
+    assert model.length == model.fed == 7
+
+
 # --- capture ----------------------------------------------------------------------------------------------------------
 
 
@@ -271,6 +286,16 @@ def test_the_oldest_graphs_make_room(pairs, monkeypatch):
             ]
             assert texts[0].tokens.tolist() == texts[1].tokens.tolist()
         assert len(pair.draft.states.free[0].graphs) == 3
+
+
+def test_a_copy_records_graphs_of_its_own():
+    with capture.pretended() as events:
+        model = sl.GPT2(sl.load_pair("tiny").draft, graphs=True)
+        model.feed(torch.arange(5)), model.feed(torch.arange(2))
+        made, recorded = copy.deepcopy(model), events.count("capture")
+        logits = made.feed(torch.arange(2))
+        assert events.count("capture") == recorded + 1 and made.states is not model.states
+        assert torch.allclose(logits, model.feed(torch.arange(2)), **CLOSE)
 
 
 def test_weights_that_were_moved_or_replaced_get_a_new_state():

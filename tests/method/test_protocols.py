@@ -44,7 +44,7 @@ OPTIONAL = {
         abilities.Layered,
         abilities.Branching,
     ),
-    protocols.Drafter: (abilities.SelectiveDrafter,),
+    protocols.Drafter: (abilities.SelectiveDrafter, abilities.Branched),
     protocols.Session: (abilities.Measured, abilities.Foresighted),
     protocols.Randomness: (abilities.Coupled,),
 }

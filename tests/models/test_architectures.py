@@ -5,9 +5,21 @@ import math
 import pytest
 import torch
 
+import spec_lib as sl
 from spec_lib import CachedModel, Pair, Sampling, autoregressive, speculative, speculative_rounds
 from tests.helpers.loops import CALLS, GREEDY, one_sentence
-from tests.helpers.models import blurred, counted, is_greedy, known, plain_greedy, prompt, seeded, tiny_gpt2, tiny_of
+from tests.helpers.models import (
+    blurred,
+    counted,
+    is_greedy,
+    known,
+    plain_greedy,
+    prompt,
+    seeded,
+    tiny_gpt2,
+    tiny_of,
+    uncached,
+)
 from tests.helpers.tokenizers import Words
 
 # --- caches that cannot be rolled back ------------------------------------------------------------------------------
@@ -49,6 +61,16 @@ def test_a_text_that_stays_inside_the_window_is_no_reason_to_refuse():
     ids = 4 + prompt(2, 90)
     g = speculative(mistral, blurred(mistral), ids, 5, gamma=2, sampling=GREEDY)
     assert g.tokens.tolist() == plain_greedy(mistral, ids, 5)
+
+
+def test_a_model_without_layers_is_refused():
+    """Its cache stays empty, so that transformers would begin at position 0 again in every pass; ours counts itself."""
+    model = tiny_gpt2(0, layers=0)
+    with pytest.raises(ValueError, match="GPT2LMHeadModel has no layers: its cache cannot tell"):
+        sl.CachedModel(model)
+    ours, ids = sl.GPT2(model), torch.arange(9)
+    found = torch.cat([ours.feed(ids[:4]), ours.feed(ids[4:])])
+    assert torch.allclose(found, uncached(model, ids), rtol=1e-5, atol=1e-5)
 
 
 def test_a_recurrent_state_cannot_be_rolled_back():

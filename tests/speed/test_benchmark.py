@@ -32,7 +32,8 @@ from spec_lib.benchmark import (
     table,
     timing,
 )
-from tests.helpers.models import tiny_gpt2
+from spec_lib.pairs import load_pair
+from tests.helpers.models import tiny_gpt2, tiny_of
 from tests.helpers.paths import ROOT
 from tests.helpers.tokenizers import Words
 
@@ -1058,6 +1059,26 @@ def test_bench_sweeps(quick, tmp_path, capsys, written):
     assert "gamma 1\n" in out and {g for *_, g in written} == {1, 3}
     assert out.count("own pass: speculative ") == 2  # each value's, over its own plain loop
     assert len(json.loads((tmp_path / "s.json").read_text())["measurements"]) == 2
+
+
+def test_a_sweep_over_drafts_of_which_one_is_not_gpt2(quick, tmp_path, capsys, monkeypatch):
+    """It stays with transformers, whichever of them that is, instead of ending; asked for by name, it is refused."""
+    tiny = load_pair("tiny")
+    llama = tiny_of("llama", vocab=len(tiny.tokenizer), max_position_embeddings=256)
+    pairs = {None: tiny, "small": tiny, "llama": replace(tiny, draft=llama)}
+    monkeypatch.setattr("spec_lib.load_pair", lambda target, draft, **k: pairs[draft])
+    words = ["bench", "--target", "tiny", "--sweep", "draft", "--runs", "1", "--max-new-tokens", "9"]
+    for given in (["small", "llama"], ["llama", "small"]):
+        more = ["--values", *given, "--out", str(tmp_path / given[0])]
+        assert cli.main([*words, *more, "--forward", "own"]) == 2
+        said = capsys.readouterr()
+        assert "the draft: LlamaForCausalLM is not of GPT-2's architecture" in said.err and not list(tmp_path.iterdir())
+        assert cli.main([*words, *more]) == 0
+        assert capsys.readouterr().err.count("On transformers' forward pass: the draft: LlamaForCausalLM") == 1
+        for m in json.loads((tmp_path / f"{given[0]}.json").read_text())["measurements"]:
+            assert not set(m["variants"]) & set(benchmark.FAST)
+        for file in tmp_path.iterdir():
+            file.unlink()
 
 
 def test_bench_times_other_drafters_and_rules_on_request(pair, monkeypatch, tmp_path, capsys):

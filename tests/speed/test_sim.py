@@ -17,6 +17,7 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
+from spec_lib import drafters
 from tests.helpers import capture, sim
 
 pytestmark = pytest.mark.skipif(not sim.SUPPORTED, reason="this PyTorch cannot register a device written in Python")
@@ -274,7 +275,39 @@ def tables(where, *widths):
     return [sl.TableModel(t.to(where)) for t in made]
 
 
+def tree_of(draft):
+    """A tree of a draft model, with candidates drawn without replacement."""
+    return drafters.Tree(draft, [-1, -1, 0, 0, 1, 2])
+
+
+def drafter_of(what, pair):
+    """One of the pair's target, or of its draft."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        head = drafters.RecurrentHead(sl.load_pair("tiny").target, inner=32)
+    if what in ("head", "tree of a head"):
+        made = drafters.RecurrentHead(pair.target, inner=32)
+        made.load_state_dict({name: weight.to(pair.target.device) for name, weight in head.state_dict().items()})
+        return made if what == "head" else tree_of(made)
+    return drafters.NGram() if what == "lookup" else tree_of(pair.draft)
+
+
 CASES = {  # which models, new tokens, options
+    "block verification": ("pair", 24, {"rule": "block"}),
+    "block verification, fixed shapes": ("fixed", 24, {"rule": "block"}),
+    "block verification of tables": ((6, 5), 60, {"rule": "block", "gamma": 7}),
+    "shared noise": ("pair", 24, {"generator": 3}),
+    "shared noise, fixed shapes": ("fixed", 24, {"generator": 3}),
+    "shared noise, top-k and top-p": ("pair", 24, {"generator": 3, "sampling": sl.Sampling(0.7, 20, 0.9)}),
+    "shared noise of tables": ((6, 5), 60, {"generator": 3}),
+    "prompt lookup": ("lookup", 40, {"sampling": sl.Sampling(0.2)}),
+    "a recurrent head": ("head", 30, {"sampling": sl.Sampling(3.0)}),
+    "a tree": ("tree", 24, {"gamma": 6}),
+    "a tree, traced": ("tree", 24, {"gamma": 6, "trace": True}),
+    "a tree, greedy": ("tree", 24, {"gamma": 6, "sampling": sl.Sampling(0), "draft_sampling": sl.Sampling(1)}),
+    "a tree, fixed shapes": ("tree, fixed", 24, {"gamma": 6}),
+    "a tree of a head": ("tree of a head", 30, {"gamma": 6, "sampling": sl.Sampling(3.0)}),
+    "a tree of tables": ("tree of tables", 60, {"gamma": 6}),
     "plain": ("pair", 24, {}),
     "greedy": ("pair", 24, {"sampling": sl.Sampling(0)}),
     "top-k and top-p": ("pair", 24, {"sampling": sl.Sampling(0.7, 20, 0.9)}),
@@ -300,13 +333,17 @@ CASES = {  # which models, new tokens, options
 
 def rounds_and_waits(models, ids, new, **options):
     """Each round, and what the host waited for in it."""
-    rounds = sl.speculative_rounds(*models, ids, new, generator=5, **options)
+    if "generator" in options:
+        options = {**options, "generator": sl.SharedNoise(options["generator"]), "rule": None}
+    rounds = sl.speculative_rounds(*models, ids, new, **{"generator": 5, **options})
     found = []
     while True:
         with sim.counting() as waits:
             done = next(rounds, None)
         if done is None:
             return found
+        if waits and not found and isinstance(models[1], drafters.NGram):
+            assert waits.pop(0) == "tolist"  # it reads the prompt on the host, once a text
         found.append((done, waits))
 
 
@@ -315,6 +352,14 @@ def models_of(what, pair, where):
     if what in ("pair", "own", "fixed"):
         used = pair if what == "pair" else pair.fast(graphs="eager" if what == "fixed" else False)
         return (used.target, used.draft), pair.encode(PROMPT)
+    if what == "tree of tables":
+        target, draft = tables(where, 6, 5)
+        return (target, tree_of(draft)), torch.tensor([[0, 1, 2, 0, 1]], device=where)
+    if what == "tree, fixed":
+        pair = pair.fast(graphs="eager")
+    if isinstance(what, str):
+        ids = pair.encode(PROMPT if what != "lookup" else "the cat and the dog and the cat and the")
+        return (pair.target, drafter_of(what, pair)), ids
     target, *draft = tables(where, *(w for w in what if isinstance(w, int)))
     return (target, draft[0] if draft else what[1]), torch.tensor([[0, 1, 2, 0, 1]], device=where)
 
@@ -332,7 +377,7 @@ def run(pair, sim_pair):
                 options = {**options, "eos_token_id": [int(text[2 * new // 3])]}
             both = (("cpu", pair), ("sim", sim_pair))
             runs = [(*models_of(what, p, where), new) for where, p in both]
-            known[case, rule] = [rounds_and_waits(*r, rule=rule, **options) for r in runs]
+            known[case, rule] = [rounds_and_waits(*r, **{"rule": rule, **options}) for r in runs]
         return known[case, rule]
 
     return once
@@ -342,12 +387,12 @@ def run(pair, sim_pair):
 @pytest.mark.parametrize("case", CASES)
 def test_the_device_writes_the_same_rounds(run, case, rule):
     here, moved = run(case, rule)
-    assert [(r.drafted.tolist(), r.accepted, r.token, r.origin, r.cut) for r, _ in here] == [
-        (r.drafted.tolist(), r.accepted, r.token, r.origin, r.cut) for r, _ in moved
+    assert [(r.drafted.tolist(), r.accepted, r.token, r.origin, r.cut, r.path) for r, _ in here] == [
+        (r.drafted.tolist(), r.accepted, r.token, r.origin, r.cut, r.path) for r, _ in moved
     ]
     if CASES[case][2].get("trace"):
         for (a, _), (b, _) in zip(here, moved, strict=True):
-            for name in ("uniforms", "p", "q", "overlap"):
+            for name in ("uniforms", "p", "q", "overlap")[: 3 if a.parents else 4]:
                 assert getattr(b, name).device.type == "cpu"
                 assert torch.allclose(getattr(a, name), getattr(b, name), atol=1e-5, equal_nan=True), name
 
@@ -368,7 +413,10 @@ def test_googles_rule_waits_once_a_round(run, case):
         assert len(waits) <= 5, done
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not CASES[c][2].get("trace")])
+OF_ITS_OWN = ("tree", "block", "noise")  # cases in which the rule is another, or waits for nothing all the same
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "traced" not in c and not any(w in c for w in OF_ITS_OWN)])
 def test_deepminds_rule_waits_three_times_for_each_token_that_it_looks_at(run, case):
     for done, waits in run(case, "deepmind")[1]:
         if done.origin is None:  # an accepted draft token ended the text; the rule may have looked further

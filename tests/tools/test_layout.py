@@ -13,7 +13,7 @@ LIBRARY = Path(__file__).parent.parent.parent / "spec_lib"
 FLOORS = [
     ["numbers", "modes", "devices", "files", "hub", "missing_names", "matplotlib_folder", "theory"],
     ["sampling", "verification", "records", "architectures", "coupling"],
-    ["protocols", "trees"],
+    ["protocols", "trees", "plain_gpt2"],
     ["abilities", "answers"],
     ["arguments"],
     ["cache", "graphs"],
@@ -31,7 +31,7 @@ FLOORS = [
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",
           "arguments", "answers", "architectures", "modes", "numbers", "gpt2", "graphs", "coupling", "trees",
-          "writer", "abilities"]  # fmt: skip
+          "writer", "abilities", "plain_gpt2"]  # fmt: skip
 MOST_LINES = 220
 
 

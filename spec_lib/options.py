@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         "--more",
         action="store_true",
         help="also time other drafters and rules on our own forward pass: block verification, shared noise, prompt "
-        "lookup, early exit",
+        "lookup, early exit, and for the embedded target a trained head and its trees of 16 draft tokens",
     )
     b.add_argument("--prompt", help="a text, or the name of one of the pair's prompts (default: all of these in turn)")
     b.add_argument("--sweep", metavar="FACTOR", help="gamma, length, temperature, prompt or draft: vary this one")

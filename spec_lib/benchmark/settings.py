@@ -9,10 +9,11 @@ import torch
 
 from ..cache import as_model
 from ..coupling import SharedNoise
-from ..drafters import EarlyExit, NGram
+from ..drafters import EarlyExit, NGram, Tree, shipped_head
 from ..numbers import at_least_one
 from ..pairs import Pair
 from ..sampling import Sampling
+from ..trees import best_tree
 
 TARGET, DRAFT, GOOGLE = "target alone", "draft alone", "speculative, google"
 RULES = {GOOGLE: "google", "speculative, deepmind": "deepmind"}
@@ -41,12 +42,16 @@ DRAFTERS = {  # by the names of the command line: pair -> drafter; "exit" and "h
     "model": Plug.draft,
     "ngram": lambda pair: NGram(),
     "exit": lambda pair: EarlyExit(max(1, 2 * len(pair.target.blocks) // 3)),
+    "head": lambda pair: shipped_head(pair.target),
 }
+TREE = best_tree((0.66, 0.09, 0.05, 0.03), 16)  # how often the head's first, second, ... candidate is accepted
 MORE = {  # further variants, all on `pair.fast()`, which no recording holds
     "block verification, own pass": Plug(rule="block"),
     "shared noise, own pass": Plug(randomness=SharedNoise),
     "prompt lookup, own pass": Plug(DRAFTERS["ngram"]),
     "early exit, own pass": Plug(DRAFTERS["exit"]),
+    "trained head, own pass": Plug(DRAFTERS["head"]),
+    "tree of 16, own pass": Plug(lambda pair: Tree(shipped_head(pair.target), TREE), gamma=len(TREE)),
 }
 SPECULATIVE = (*RULES, OWN, *MORE)  # those whose rounds are counted
 # The plain loop on the same forward passes: what speculation is to be faster than.

@@ -71,7 +71,7 @@ def _draw_variant(axis, y: int, row: Row, plain: float | None, most: float) -> f
 def _variant_in_words(row: Row, most: float) -> str:
     rate = row.tokens_per_second
     if rate is None:
-        return row.note or "nothing measured"
+        return (row.note or "nothing measured").split(":")[0]  # the table says it in full
     words = f"{rate:.0f} tokens/s" + (" (bar cut off)" if rate > 1.5 * most else "")
     return words + (f", {row.speedup:.2f} x" if row.speedup else "")
 

@@ -350,6 +350,9 @@ def test_the_figures_show_other_drafters_and_rules(shown):
     plots.plot_variants(benchmark.rows(m), "variants")
     bars = shown[2].axes[0].patches
     assert len({(b.get_facecolor(), b.get_hatch()) for b in bars}) == len(bars) == 4 + len(more)
+    without = benchmark.Row(more[0], note="not for this pair: a sentence that is long")
+    plots.plot_variants([*benchmark.rows(m), without], "variants")
+    assert shown[3].axes[0].texts[-1].get_text() == "not for this pair"  # a sentence would leave no room for the bars
 
 
 def test_the_figure_of_a_sweep_shows_every_machine_and_none(shown):

@@ -488,6 +488,32 @@ def test_other_drafters_and_rules_run_on_our_own_pass_with_what_each_plugs_in(pa
         Measurement.from_json(wrong)
 
 
+def test_the_embedded_target_has_a_head_and_a_tree():
+    """The tree drafts 16 tokens whatever the setting's gamma; another target has neither."""
+    tiny = sl.load_pair("tiny")
+    fast, head, tree = tiny.fast(), "trained head, own pass", "tree of 16, own pass"
+    setting = Setting(gamma=3, new=20, prompt="open")
+    m = compare(tiny, setting, 1, (benchmark.OWN_TARGET, head, tree))
+    drafter = drafters.shipped_head(fast.target)
+    shape = sl.trees.best_tree((0.66, 0.09, 0.05, 0.03), 16)
+    for name, draft, gamma in ((head, drafter, 3), (tree, drafters.Tree(drafter, shape), 16)):
+        ids = tiny.encode(tiny.prompts["open"])
+        rounds = sl.speculative(fast.target, draft, ids, 20, gamma=gamma, generator=1).rounds
+        assert m.variants[name].counts == [benchmark.Counts.of(rounds, gamma)] and m.variants[name].gamma == gamma
+    plain, of_head, of_tree = rows(m)
+    assert of_head.over_plain and of_tree.over_plain and of_tree.note is None
+    assert of_head.alpha is not None and of_tree.alpha is None
+    assert Measurement.from_json(json.loads(json.dumps(asdict(m)))) == m
+
+
+def test_another_target_has_no_head_and_no_tree(pair):
+    found = rows(
+        compare(pair, Setting(new=20), 1, (benchmark.OWN_TARGET, "trained head, own pass", "tree of 16, own pass"))
+    )
+    assert [row.seconds is None for row in found] == [False, True, True]
+    assert all(row.note.startswith("not for this pair: the shipped head is the embedded target's") for row in found[1:])
+
+
 def test_what_a_pair_cannot_have_is_a_note_and_the_others_are_measured(pair, monkeypatch):
     """Whether it is known when the drafter is made or when it is asked; a mistake of ours is raised all the same."""
 
@@ -896,6 +922,7 @@ def test_the_shipped_recordings_are_whole_small_and_named_by_their_processor():
         (["bench", "--sweep", "length", "--values", "4"], "no full round"),
         (["bench", "--sweep", "temperature", "--values", "nan"], "temperature must be"),
         (["bench", "--values", "3"], "--values are those of a --sweep"),
+        (["bench", "--more", "--max-new-tokens", "16"], "16 new tokens are no full round at gamma 16"),
         (["bench", "--more", "--forward", "transformers"], "--more needs our own forward pass: leave out --forward"),
         (["bench", "--target", "a/b"], "needs a draft"),
         (["bench", "--draft", "a/b"], "needs a target"),
@@ -1068,19 +1095,15 @@ def test_bench_times_other_drafters_and_rules_on_request(pair, monkeypatch, tmp_
     assert found["prompt lookup, own pass"]["predicted"] == "" != found["speculative, own pass"]["predicted"]
 
 
-def test_a_sweep_of_gamma_has_them_too_but_for_those_with_a_gamma_of_their_own(quick, tmp_path, monkeypatch, capsys):
+def test_a_sweep_of_gamma_has_them_too_but_for_those_with_a_gamma_of_their_own(quick, tmp_path, monkeypatch):
     from spec_lib import plots
 
-    monkeypatch.setitem(benchmark.MORE, "early exit, own pass", benchmark.Plug(gamma=8))
     drawn = []
     monkeypatch.setattr(plots, "plot_sweep", lambda found, *a, **k: drawn.extend(found.values()))
     words = ["bench", "--more", "--runs", "1", "--max-new-tokens", "9", "--out", str(tmp_path / "s")]
     assert cli.main([*words, "--sweep", "gamma", "--values", "1", "3"]) == 0
-    expected = {TARGET, DRAFT, GOOGLE, *benchmark.FAST, *benchmark.MORE} - {"early exit, own pass"}
+    expected = {TARGET, DRAFT, GOOGLE, *benchmark.FAST, *benchmark.MORE} - {"tree of 16, own pass"}
     assert [set(m.variants) for m in drawn[0]] == [expected] * 2
-    capsys.readouterr()
-    assert cli.main([*words[:-3], "8", "--out", str(tmp_path / "t")]) == 2
-    assert "8 new tokens are no full round at gamma 8" in capsys.readouterr().err
 
 
 def test_other_drafters_are_refused_for_another_architecture_before_anything_is_measured(

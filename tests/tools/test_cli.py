@@ -27,6 +27,7 @@ from tests.helpers.paths import ROOT
         (["--rule", "other"], "invalid choice: 'other'"),
         (["--drafter", "other"], "invalid choice: 'other'"),
         (["--noise", "other"], "invalid choice: 'other'"),
+        (["--drafter", "head", "--forward", "transformers"], "--drafter head needs our own forward pass: leave out"),
         (["--noise", "shared", "--rule", "google"], "--noise shared has a rule of its own: leave out --rule google"),
         (["--drafter", "exit", "--forward", "transformers"], "--drafter exit needs our own forward pass: leave out"),
         (["--target", "a/b/c", "--draft", "x"], "'a/b/c' is neither a folder here nor a model id"),

@@ -115,6 +115,7 @@ def test_a_comparison_counts_neither_the_warm_up_nor_its_own_order(told, clock, 
 # --- what drafts, and how it is verified ------------------------------------------------------------------------------
 
 
+WRITE = ["generate", "Once upon a time", "--seed", "3", "--max-new-tokens", "12"]
 SHORT = ["generate", "1 2 3", "--ignore-eos", "--max-new-tokens", "20"]
 
 
@@ -192,6 +193,22 @@ def test_an_acceptance_rate_that_is_not_defined_is_told_in_words(told, capsys):
     assert "acceptance rate not defined: no draft token was verified, 1.00 tokens per" in capsys.readouterr().out
 
 
+def test_the_trained_head_drafts_for_the_embedded_target_alone(told, capsys):
+    """Another target is refused in a sentence before the text."""
+    assert cli.main([*SHORT, "--drafter", "head"]) == 2
+    said = capsys.readouterr()
+    assert not said.out and "the shipped head is the embedded target's" in said.err and said.err.count("\n") == 1
+
+
+def test_with_the_trained_head_the_text_is_the_targets(capsys):
+    texts = []
+    for drafter in ("model", "head"):
+        assert cli.main([*WRITE, "--target", "tiny", "--temperature", "0", "-v", "--drafter", drafter]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0].splitlines()[0] == texts[1].splitlines()[0]
+    assert re.search(r"^accepted: draft token that the target accepted, \d+$", texts[1], re.M)
+
+
 def test_a_drafter_that_needs_our_own_pass_is_refused_in_a_sentence_before_the_text(capsys, monkeypatch):
     from tests.helpers.models import tiny_of
 
@@ -205,9 +222,6 @@ def test_a_drafter_that_needs_our_own_pass_is_refused_in_a_sentence_before_the_t
 
 
 # --- whose forward pass -----------------------------------------------------------------------------------------------
-
-
-WRITE = ["generate", "Once upon a time", "--seed", "3", "--max-new-tokens", "12"]
 
 
 def test_the_text_is_the_same_on_either_forward_pass(capsys):

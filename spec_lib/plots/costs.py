@@ -236,6 +236,9 @@ def plot_region(
         axis.fill_between([], [], [], label="speculation loses", **_LOSES)
         for i, (name, (alpha, c)) in enumerate((points or {}).items()):
             axis.plot(alpha, c, **{**DIAMOND, "marker": "os^Dv"[i % 5]}, color=PALETTE["draft"], ms=9)
-            axis.annotate(name, (alpha, c), (9, -3), textcoords="offset points", fontsize=9, bbox=_WHITE, zorder=6)
+            # A name beside its point; on the other side where an earlier point, whose name it would hide, is near.
+            near = any(abs(a - alpha) < 0.3 and abs(b - c) < c_max / 12 for a, b in list(points.values())[:i])
+            look = {"textcoords": "offset points", "fontsize": 9, "bbox": _WHITE, "zorder": 6}
+            axis.annotate(name, (alpha, c), (-9, 9) if near else (9, -3), ha="right" if near else "left", **look)
         axis.set(xlabel="acceptance rate alpha", ylabel="cost ratio c", xlim=(0, 1), ylim=(0, c_max))
         axis.legend(loc="upper left", fontsize=8, frameon=True)

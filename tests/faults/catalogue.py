@@ -710,7 +710,7 @@ TEXTS = (
         "sampling reaches the draft only where it is its own",
         W,
         "draft_sampling, self.sampling",
-        "draft_sampling, Sampling()",
+        "draft_sampling, type(self.sampling)()",
         ("own_draft",),
     ),
     Text(

@@ -78,7 +78,8 @@ def verify_block(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, unifor
     # What w_i p has beyond q.  There is no draft at the last position: q is 0 there, and all of w_k p is beyond it.
     beyond = (w.unsqueeze(1) * p - torch.nn.functional.pad(q, (0, 0, 0, 1))).clamp(min=0)  # (k + 1, vocab)
     z = beyond.sum(1)
-    h = torch.where(z + 1 - w > 0, z / (z + 1 - w), 1)  # h_k is w_k
+    rest = z + (1 - w)  # in this order: where w is 1, h is exactly 1
+    h = torch.where(rest > 0, z / rest, 1)  # h_k is w_k
     passed = torch.nn.functional.pad(uniforms < h[1:], (1, 0), value=True)  # 0 tokens always pass
     n = (passed * torch.arange(k + 1, device=p.device)).amax()
     row = n.view(1)

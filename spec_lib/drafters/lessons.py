@@ -40,11 +40,14 @@ class Lessons:
         """Let a transformers model write `texts` texts of `length` tokens at temperature 1, 64 at a time.
 
         start: (1, m), the tokens with which each begins.  layer: whose states `hidden` holds, None for the last.  A
-        progress bar on stderr, unless quiet.  ValueError where a number is below 1, or the length not above m.
+        progress bar on stderr, unless quiet.  ValueError where a number is below 1, the length not above m, or more
+        than the model has positions.
         """
         texts, length = at_least_one("texts", texts), at_least_one("length", length)
         if start.ndim != 2 or len(start) != 1 or not 0 < start.shape[1] < length:
             raise ValueError(f"start must be a prompt (1, m) of fewer than {length} tokens, got {tuple(start.shape)}")
+        if (most := getattr(target.config.get_text_config(), "max_position_embeddings", length)) < length:
+            raise ValueError(f"the target has {most} positions, too few for texts of {length} tokens")
         g, written = torch.Generator(start.device).manual_seed(seed), []
         with evaluating(target), tqdm(total=texts * (length - start.shape[1]), unit="token", disable=quiet) as bar:
             for done in range(0, texts, BATCH):
@@ -53,7 +56,9 @@ class Lessons:
         return cls(*(torch.cat(parts) for parts in zip(*written, strict=True)))
 
     def split(self, held: int) -> tuple[Lessons, Lessons]:
-        """The lessons without the last `held` texts, and these."""
+        """The lessons without the last `held` texts, and these.  ValueError unless both have texts."""
+        if not 0 < at_least_one("held", held) < len(self.ids):
+            raise ValueError(f"of {len(self.ids)} texts, {held} cannot be held out: at most {len(self.ids) - 1} can")
         parts = [(t[:-held], t[-held:]) for t in (self.ids, self.hidden, self.final)]
         return Lessons(*(a for a, _ in parts)), Lessons(*(b for _, b in parts))
 

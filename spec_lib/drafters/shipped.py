@@ -21,13 +21,10 @@ def shipped_head(target: torch.nn.Module, folder: Path = FOLDER) -> RecurrentHea
 
     weights = load_file(Path(folder) / FILE)
     made_for = weights.pop("target").float()
-    matrix = getattr(target, "model", target).get_output_embeddings().weight.detach()
-    rows = matrix[::SOME].float().cpu()
-    if rows.shape != made_for.shape or not torch.allclose(rows, made_for, rtol=1e-2, atol=1e-3):  # it may be in 16 bit
-        raise ValueError(
-            "the shipped head is the embedded target's: for another model, train a RecurrentHead (`train`)"
-        )
     head = RecurrentHead(target, weights["up.weight"].shape[0])
+    rows = head.target[1][::SOME].float().cpu()
+    if rows.shape != made_for.shape or not torch.allclose(rows, made_for, rtol=1e-2, atol=1e-3):  # it may be in 16 bit
+        raise ValueError("the shipped head is for the embedded target alone: train a RecurrentHead for another model")
     head.load_state_dict(weights)
     return head.requires_grad_(False)
 

@@ -20,8 +20,10 @@ from transformers import GPT2LMHeadModel
 
 from spec_lib import (
     CachedModel,
+    Generation,
     Randomness,
     Sampling,
+    SharedNoise,
     TableModel,
     autoregressive,
     probabilities,
@@ -29,14 +31,19 @@ from spec_lib import (
     speculative,
     speculative_rounds,
     summarize,
+    verify_block,
     verify_deepmind,
     verify_google,
+    verify_tree,
 )
+from spec_lib.drafters import NGram, Tree
 from spec_lib.sampling import draw
 from tests.helpers.models import known, tiny_gpt2
+from tests.helpers.trees import KINDS, ancestors
 
 GREEDY = Sampling(temperature=0)
-RULES = ("google", "deepmind")
+RULES = ("google", "deepmind")  # one seed gives one text under both
+EVERY_RULE = (*RULES, "block")
 
 
 @functools.cache
@@ -87,10 +94,15 @@ class Case:
             "generator": self.seed,
         }
 
-    def run(self, rule: str = "google", **options):
+    def run(self, rule: str | None = "google", draft=None, **options):
+        draft = self.model(1) if draft is None else draft
         return speculative(
-            self.model(0), self.model(1), torch.tensor([self.ids]), self.budget, rule=rule, **self.options | options
+            self.model(0), draft, torch.tensor([self.ids]), self.budget, rule=rule, **self.options | options
         )
+
+    def plain(self, **options):
+        given = {"sampling": self.sampling, "eos_token_id": self.eos, "generator": self.seed}
+        return autoregressive(self.model(0), torch.tensor([self.ids]), self.budget, **given | options)
 
 
 samplings = st.builds(
@@ -193,9 +205,8 @@ def test_the_search_reaches(kind, seen):
     find(cases(), lambda case: case.kind == kind and seen(case.run()), settings=any_will_do)
 
 
-@given(cases())
-def test_tokens_and_rounds(case):
-    g = case.run()
+def check_text(case, g) -> None:
+    """It ends where it should, and the rounds are what it is made of."""
     text = g.tokens.tolist()
     assert g.ids.tolist() == [case.ids + text]
     assert all(0 <= t < case.vocab[0] for t in text)
@@ -207,8 +218,14 @@ def test_tokens_and_rounds(case):
         assert len(text) == case.budget
     assert [t for r in g.rounds for t in r.tokens] == text
 
+
+@given(cases(), st.sampled_from(EVERY_RULE))
+def test_tokens_and_rounds(case, rule):
+    g = case.run(rule)
+    check_text(case, g)
     size = len(case.ids)
     for r in g.rounds:
+        assert r.token_by_token == (rule != "block")
         k, left = len(r.drafted), len(case.ids) + case.budget - size
         assert k == max(0, min(case.gamma, left - 1, case.context[1] - size + 1))
         assert 0 <= r.accepted <= k
@@ -338,7 +355,7 @@ def test_plain_decoding_draws_once_a_token_from_the_targets_distribution(case):
         text.append(x)
 
 
-@given(cases(), st.integers(1, 5), st.sampled_from(RULES))
+@given(cases(), st.integers(1, 5), st.sampled_from(EVERY_RULE))
 def test_padding_that_the_mask_hides_changes_nothing(case, padding, rule):
     ids = torch.tensor([[0] * padding + case.ids])
     mask = torch.tensor([[0] * padding + [1] * len(case.ids)])
@@ -395,7 +412,7 @@ def test_one_seed_gives_one_text(case):
 @given(cases(sampling=GREEDY))
 def test_greedy_is_what_plain_decoding_writes(case):
     plain = autoregressive(case.model(0), torch.tensor([case.ids]), case.budget, sampling=GREEDY, eos_token_id=case.eos)
-    for rule in RULES:
+    for rule in EVERY_RULE:
         g = case.run(rule)
         assert g.tokens.tolist() == plain.tokens.tolist()
         assert g.stop_reason == plain.stop_reason
@@ -443,6 +460,93 @@ def test_a_text_that_does_not_fit_is_refused_before_any_work(case):
             with pytest.raises(ValueError, match=f"at most {most} new tokens") as error:
                 call()
             assert "\n" not in str(error.value)
+
+
+# --- other drafts, other noise ----------------------------------------------------------------------------------
+
+
+@given(cases(), st.integers(1, 4), st.sampled_from(EVERY_RULE))
+def test_prompt_lookup(case, longest, rule):
+    """What it drafts stood in the text before, after the same token; and greedy text is the plain one."""
+    g = case.run(rule, NGram(longest))
+    check_text(case, g)
+    text = list(case.ids)
+    for r in g.rounds:
+        drafted = r.drafted.tolist()
+        assert len(drafted) in (0, min(case.gamma, len(case.ids) + case.budget - len(text) - 1))
+        if drafted:
+            assert (text[-1], drafted[0]) in zip(text, text[1:], strict=False)
+        else:
+            assert text[-1] not in text[:-1] or case.budget == 1 + len(text) - len(case.ids)
+        text += r.tokens
+    greedy = case.run(rule, NGram(longest), sampling=GREEDY)
+    assert greedy.tokens.tolist() == case.plain(sampling=GREEDY).tokens.tolist()
+
+
+@given(cases(), st.sampled_from(["a model", "prompt lookup"]))
+def test_shared_noise_writes_the_text_of_plain_sampling(case, drafts):
+    noise = SharedNoise(case.seed)
+    g = case.run(None, NGram() if drafts == "prompt lookup" else None, generator=noise)
+    check_text(case, g)
+    plain = case.plain(generator=noise)
+    assert (g.tokens.tolist(), g.stop_reason) == (plain.tokens.tolist(), plain.stop_reason)
+
+
+@st.composite
+def shapes(draw):
+    """The parents of a tree of one to eight nodes, in any order that is allowed; no more than two siblings."""
+    parents: list[int] = []
+    for i in range(draw(st.integers(1, 8))):
+        open_ = [x for x in range(-1, i) if parents.count(x) < 2]
+        parents.append(draw(st.sampled_from(open_)))
+    return parents
+
+
+class Watched:
+    """A target that reads trees, watched: the loops make no fresh one of it."""
+
+    def __init__(self, model):
+        self.inner = model if isinstance(model, TableModel) else CachedModel(model)
+        self.vocab, self.device, self.max_length = self.inner.vocab, self.inner.device, self.inner.max_length
+        self.feed, self.rollback, self.refuse_tree = self.inner.feed, self.inner.rollback, self.inner.refuse_tree
+        self.keep_rows = self.inner.keep_rows
+
+    length = property(lambda self: self.inner.length)
+
+
+@given(cases(), shapes(), st.sampled_from(KINDS))
+def test_trees(case, shape, kind):
+    """Whatever the shape: a path from the end of the text, tokens with chances, and after each round a cache that holds
+    the text and no more.  p is what the target says of each node's own path."""
+    assume(case.vocab[1] <= case.vocab[0])
+    target = Watched(case.model(0))
+    rounds, text = [], list(case.ids)
+    ids = torch.tensor([case.ids])
+    for r in speculative_rounds(target, Tree(case.model(1), shape, kind), ids, case.budget, trace=True, **case.options):
+        rounds.append(r)
+        k, drafted, size = len(r.drafted), r.drafted.tolist(), len(text)
+        room = case.context[1] - size + 1
+        assert k == max(0, min(case.gamma, len(shape), len(case.ids) + case.budget - size - 1, room))
+        if k:
+            assert r.parents == shape[:k] and r.path == ancestors(shape, r.path[-1] if r.path else -1)
+            for node in range(-1, k):
+                way = [*text, *(drafted[j] for j in ancestors(shape, node))]
+                p = distribution_after(case, 0, way)[-1]
+                torch.testing.assert_close(r.p[node + 1], p, atol=1e-9, rtol=1e-6)
+            assert all(r.q[i, x] > 0 for i, x in enumerate(drafted))
+        at = [0, *(i + 1 for i in r.path or [])]
+        assert all(r.p[row, t] > 0 for row, t in zip(at, r.tokens, strict=False))
+        text += r.tokens
+        assert target.length == len(text) - 1 == r.target_cache.after
+    check_text(case, Generation(torch.tensor(text[len(case.ids) :], dtype=torch.int64), torch.tensor([text]), rounds,
+                                "eos" if text[-1] in case.eos and rounds else "length"))  # fmt: skip
+
+
+@given(cases(sampling=GREEDY), shapes(), st.sampled_from(KINDS))
+def test_greedy_trees(case, shape, kind):
+    assume(case.vocab[1] <= case.vocab[0])
+    g = case.run(draft=Tree(case.model(1), shape, kind), draft_sampling=Sampling(1))
+    assert g.tokens.tolist() == case.plain().tokens.tolist()
 
 
 # --- distributions and the rule -------------------------------------------------------------------------------
@@ -531,6 +635,31 @@ def test_both_rules_are_one_rule(case):
     else:
         assert uniforms[m] >= p[m, drafted[m]] / q[m, drafted[m]]
         assert distribution[drafted[m]] == 0  # what was rejected has no share in what p has more of
+
+
+@given(verified())
+def test_a_tree_without_branches_is_a_chain(case):
+    n, distribution = verify_google(*case)
+    path, other = verify_tree(*case, list(range(-1, len(case[2]) - 1)))
+    assert path.tolist() == [i < int(n) for i in range(len(path))]
+    assert torch.equal(distribution, other)
+
+
+@given(verified())
+def test_block_verification_gives_a_distribution_without_what_it_rejected(case):
+    p, q, drafted, uniforms = case
+    n, distribution = verify_block(*case)
+    n = int(n)
+    assert 0 <= n <= len(drafted)
+    assert float(distribution.sum()) == pytest.approx(1, abs=1e-12)
+    assert (distribution[p[n] == 0] == 0).all()
+    assert all(p[i, x] > 0 for i, x in enumerate(drafted[:n].tolist()))  # the target would write what is accepted
+    if len(drafted) == 1:
+        m, other = verify_google(*case)
+        assert (n, distribution.tolist()) == (int(m), pytest.approx(other.tolist(), abs=1e-12))
+    if bool((uniforms == 0).all()):
+        ratios = (p[:-1].gather(1, drafted[:, None]) / q.gather(1, drafted[:, None])).squeeze(1)
+        assert n == len(drafted) or not ratios.all()
 
 
 @given(verified())

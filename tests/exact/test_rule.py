@@ -137,6 +137,17 @@ def test_verdicts_after_a_rejection():
     assert int(wrong.first_verdict_decides(p, q, drafted, uniforms)[0]) == 3
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_a_draft_that_is_the_target_is_accepted_by_every_uniform(name):
+    """Also in float32, where the sum of a distribution is not exactly 1, and by the largest uniform there is."""
+    g = torch.Generator().manual_seed(0)
+    for k in (1, 2, 5):
+        p = (3 * torch.randn(k + 1, 2048, generator=g)).softmax(-1)
+        drafted = torch.multinomial(p[:-1], 1, generator=g)[:, 0]
+        n, distribution = RULES[name](p, p[:-1], drafted, torch.full((k,), 1 - 2**-24))
+        assert int(n) == k and (distribution - p[-1]).abs().max() < 1e-6
+
+
 # --- the enumeration itself -------------------------------------------------------------------------------------
 
 # Vocabulary and gamma where every start is tried, with zeros, certainties and equal rows.

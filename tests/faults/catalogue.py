@@ -377,6 +377,7 @@ HEADS, LESSONS, SHIPPED = "drafters/heads", "drafters/lessons", "drafters/shippe
 V, S, C, D, W, G, R, OWN, FIXED = (
     "verification", "sampling", "cache", "decoding", "writer", "drafting", "records", "gpt2", "graphs")  # fmt: skip
 T, NOISE, BRANCH = "trees", "coupling", "drafters/branching"
+LOOKUP, EARLY = "drafters/ngram", "drafters/early_exit"
 EXACT = ("rule_distribution", "rule_references", "loop_distribution")
 RULE = ("rule_distribution", "rule_references")
 ROLLBACK = (cache.CachedModel, "rollback")
@@ -561,6 +562,11 @@ BLOCK = "generator=self.generator, device=where"
 SAME_BLOCK = (
     "generator=torch.Generator().manual_seed(self.generator.initial_seed()) if self.generator else None, device=where"
 )
+JOINED = "            self.text.append(token)\n"
+SEARCHED = f"""            for n in self.sizes:
+                if n <= len(self.text):
+                    self.after[tuple(self.text[-n:])] = len(self.text)
+{JOINED}"""
 TEXTS = (
     # --- sampling
     Text(
@@ -957,7 +963,7 @@ TEXTS = (
          "passed.int().cumprod(0).sum() - 1", ("rule_of_blocks", "loop_of_blocks")),
     Text("a block's residual without its weight", V, "w.unsqueeze(1) * p - torch", "p - torch",
          ("rule_of_blocks",)),
-    Text("a block's threshold is its weight", V, "torch.where(z + 1 - w > 0, z / (z + 1 - w), 1)", "w",
+    Text("a block's threshold is its weight", V, "torch.where(rest > 0, z / rest, 1)", "w",
          ("rule_of_blocks", "loop_of_blocks")),
     Text("a block's last token judged as if more came", V, "(0, 0, 0, 1))).clamp", "(0, 0, 0, 1), value=1)).clamp",
          ("rule_of_blocks", "rule_references")),
@@ -1029,5 +1035,57 @@ TEXTS = (
     Text("a tree for a target that reads chains", BRANCH, "        target.refuse_tree()\n", ""),
     Text("more candidates than there are tokens", BRANCH, "> target.vocab:\n            raise ValueError(f\"{most}",
          "> 10**9:\n            raise ValueError(f\"{most}"),
+    # --- prompt lookup
+    Text("the end of the text matches itself", LOOKUP, SEARCHED, JOINED + SEARCHED.replace(JOINED, ""), ("lookup",)),
+    Text("the first match instead of the latest", LOOKUP, "self.after[tuple(self.text[-n:])] = len(self.text)",
+         "self.after.setdefault(tuple(self.text[-n:]), len(self.text))", ("lookup",)),
+    Text("the shortest match first", LOOKUP, "range(self.longest, self.shortest - 1, -1)",
+         "range(self.shortest, self.longest + 1)", ("lookup",)),
+    Text("matches shorter than allowed", LOOKUP, "range(self.longest, self.shortest - 1, -1)",
+         "range(self.longest, 0, -1)", ("lookup",)),
+    Text("accepted tokens never join the text that is searched", LOOKUP, "        self.read(tokens)",
+         "        self.read(tokens[-1:])", ("lookup",)),
+    Text("a copy from one token further on", LOOKUP, "range(start, start + k)", "range(start + 1, start + k)",
+         ("lookup",)),
+    Text("a copy of what matched", LOOKUP, "range(start, start + k)", "range(start - 1, start + k - 1)", ("lookup",)),
+    Text("a copy that ends with the text", LOOKUP, "range(start, start + k)",
+         "range(start, min(start + k, len(self.text)))", ("lookup",)),
+    Text("past the end the copy repeats its last token", LOOKUP, "drafted[at - len(self.text)]", "drafted[-1]",
+         ("lookup",)),
+    Text("any order of sizes goes", LOOKUP, "if self.shortest > self.longest:", "if False:"),
+    # --- the first layers
+    Text("drafted tokens go early to one position", EARLY, "self.layers, ahead=i)", "self.layers, ahead=0)",
+         ("early_exit",)),
+    Text("the draft begins before the text's last token", EARLY, "self.last, self.size = token, ",
+         "self.last, self.size = self.last, ", ("early_exit",)),
+    Text("the draft's positions stand still after a round", EARLY, "self.size + len(tokens)", "self.size + 1",
+         ("early_exit_positions",)),
+    Text("one position for all that the first layers draft", EARLY, "self.size + i)", "self.size)",
+         ("early_exit_positions",)),
+    Text("one layer more", EARLY, "feed_early(unread, self.layers", "feed_early(unread, self.layers + 1",
+         ("early_exit",)),
+    Text("the head without the last norm", EARLY, "self.target.score(x) if",
+         "torch.nn.functional.linear(x, *self.target.head) if", ("early_exit",)),
+    Text("the first layers ignore the sampling", EARLY, "self.sampling.probabilities(logits[-1])",
+         "logits[-1].softmax(-1)", ("early_exit",)),
+    Text("the trained head is left out", EARLY, "if self.head is None else self.head", "if True else self.head"),
+    Text("the early pass is the whole pass", EARLY, "self.target.feed_early(unread, self.layers, ahead=i)",
+         "self.target.feed_early(unread, len(self.target.blocks), ahead=i)", ("early_exit",)),
+    Text("more layers than there are go through", EARLY, "if self.layers > most:", "if False:"),
+    Text("the model of the first layers changes the model's configuration", EARLY, "copy.deepcopy(model.config)",
+         "model.config"),
+    Text("the model of the first layers takes the model's own apart", EARLY, "dict(part._modules), config",
+         "part._modules, config"),
+    Text("the draft runs a forward put into the model", EARLY, '    vars(shell).pop("forward", None)\n', ""),
+    Text("hooks see the draft's passes", EARLY, 'if "hooks" in name', "if False"),
+    Text("of a compiled model all layers draft", EARLY, "    model = inside(model)\n", ""),
+    Text("early rows are lost when the cache grows", OWN, "cache[:, :, :, : self.cache.shape[3]] = self.cache",
+         "cache[:, :, :, : self.length] = self.cache[:, :, :, : self.length]"),
+    Text("what goes through early counts as read", OWN,
+         "return self._by_slices(ids, start, end, None, layers=layers)",
+         "self.fed += len(ids)\n        return self._by_slices(ids, start, end, None, layers=layers)", ("early_exit",)),
+    Text("what goes through early does not see the draft before it", OWN,
+         "start, end = self.length + ahead, self.length + ahead + len(ids)",
+         "start, end = self.length + (ahead > 0), self.length + (ahead > 0) + len(ids)", ("early_exit",)),
 )  # fmt: skip
 FAULTS = (*SEAMS, *TEXTS)

@@ -28,11 +28,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = (
     "tests/exact/test_promises.py",
     "tests/exact/test_rule.py",
-    "tests/exact/test_candidates.py",
-    "tests/exact/test_trees.py",
     "tests/method",
     "tests/speed/test_work.py",
     "tests/speed/test_sim.py",
+    "tests/exact/test_candidates.py",
+    "tests/exact/test_trees.py",
     "tests/exact/test_loop.py",
     "tests/models",
     "tests/exact/test_properties.py",

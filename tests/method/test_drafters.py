@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 
 import pytest
 import torch
@@ -449,10 +448,10 @@ def test_a_trained_head_reads_what_leaves_its_layer():
     """q of a trace is the head's, of the states of the first layers."""
     model = tiny_gpt2(2, layers=3)
     head = trained_head(model, inner=8)
-    generator = random.Random(0)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in head.parameters():
-            weight += 0.2 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(generator.randrange(99)))
+            weight += 0.2 * torch.randn(weight.shape, generator=generator)
     text = prompt(5)[0].tolist()
     for r in sl.speculative_rounds(sl.GPT2(model), EarlyExit(2, head), prompt(5), 30, generator=1, trace=True):
         grown = text + r.drafted.tolist()

@@ -149,6 +149,23 @@ def test_the_first_step_reads_the_last_token_and_each_token_is_read_once(model, 
         read.clear()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_token_is_drawn_for_its_own_position(model, kind):
+    """Randomness that is tied to positions would else couple the wrong ones."""
+    make, options, _ = KINDS[kind]
+    asked, size = [], 5
+
+    class Noted(sl.Randomness):
+        def draw(self, p, position):
+            asked.append(int(position))
+            return super().draw(p, position)
+
+    for r in sl.speculative_rounds(model, make(model, **options), prompt(size), 20, gamma=3, generator=Noted(0)):
+        assert asked == [*range(size, size + len(r.drafted)), size + r.accepted]
+        size += len(r.tokens)
+        asked.clear()
+
+
 def test_a_certain_draft_is_each_heads_likeliest_token(model):
     head = untrained(Heads, model, certain=True)
     text = prompt(6).tolist()[0]
@@ -430,9 +447,17 @@ def test_what_cannot_be_taught_is_said(model, lessons):
     ):
         with refused(match):
             train(head, lessons, quiet=True, **options)
-    for given, match in (((START, 0), "texts"), ((START, 2, 2), "a prompt (1, m)"), ((START[0], 2), "a prompt")):
+    for given, match in (
+        ((START, 0), "texts"),
+        ((START, 2, 2), "a prompt (1, m)"),
+        ((START[0], 2), "a prompt"),
+        ((START, 2, 65), "the target has 64 positions"),
+    ):
         with refused(match):
             Lessons.written(model, *given, quiet=True)
+    for held, match in ((0, "held must be"), (70, "of 70 texts, 70 cannot be held out")):
+        with refused(match):
+            lessons.split(held)
 
 
 def test_nothing_is_written_when_quiet(model, lessons, capsys):

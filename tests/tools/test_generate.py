@@ -198,7 +198,9 @@ def test_the_trained_head_drafts_for_the_embedded_target_alone(told, capsys):
     """Another target is refused in a sentence before the text."""
     assert cli.main([*SHORT, "--drafter", "head"]) == 2
     said = capsys.readouterr()
-    assert not said.out and "the shipped head is the embedded target's" in said.err and said.err.count("\n") == 1
+    assert (
+        not said.out and "the shipped head is for the embedded target alone" in said.err and said.err.count("\n") == 1
+    )
 
 
 def test_with_the_trained_head_the_text_is_the_targets(capsys):

@@ -511,7 +511,9 @@ def test_another_target_has_no_head_and_no_tree(pair):
         compare(pair, Setting(new=20), 1, (benchmark.OWN_TARGET, "trained head, own pass", "tree of 16, own pass"))
     )
     assert [row.seconds is None for row in found] == [False, True, True]
-    assert all(row.note.startswith("not for this pair: the shipped head is the embedded target's") for row in found[1:])
+    assert all(
+        row.note.startswith("not for this pair: the shipped head is for the embedded target alone") for row in found[1:]
+    )
 
 
 def test_what_a_pair_cannot_have_is_a_note_and_the_others_are_measured(pair, monkeypatch):

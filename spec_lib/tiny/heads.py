@@ -49,6 +49,7 @@ def main(argv: list[str] | None = None) -> None:
     prompts = {1.0: [pair.encode(text) for text in pair.prompts.values()] * 8, 0.0: list(held.ids[:24, None, :16])}
     for name, draft, rule in (
         ("medium draft", pair.draft, "google"),
+        ("medium draft, rule block", pair.draft, "block"),
         ("head", head, "google"),
         ("head, rule block", head, "block"),
     ):

@@ -2,7 +2,7 @@
 
     python -m spec_lib.tiny.heads --out my_head
 
-About two minutes of writing and three of training on one core.  `spec_lib.drafters.shipped_head(target, folder)` loads
+Two to three minutes of writing and as much of training on one core.  `spec_lib.drafters.shipped_head(target, folder)` loads
 the head.
 """
 

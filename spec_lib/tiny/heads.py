@@ -2,7 +2,7 @@
 
     python -m spec_lib.tiny.heads --out my_head
 
-About two minutes of writing and three of training on one core.  `spec_lib.drafters.shipped_head(target, folder)` loads
+Two to three minutes of writing and as much of training on one core.  `spec_lib.drafters.shipped_head(target, folder)` loads
 the head.
 """
 
@@ -21,12 +21,12 @@ from ..drafters.shipped import save_head, shipped_head
 TEXTS, HELD, STEPS = 512, 48, 6000
 
 
-def tokens_per_pass(pair, draft, texts: int = 24, new: int = 64, **options) -> tuple[float, float]:
-    """Tokens per target pass after the pair's prompts in turn, full rounds only, and the standard error over texts."""
-    prompts, found = list(pair.prompts.values()), []
-    for i in range(texts):
-        ids = pair.encode(prompts[i % len(prompts)])
-        rounds = speculative(pair.target, draft, ids, new, generator=i, **options).rounds
+def tokens_per_pass(target, draft, prompts: list[torch.Tensor], new: int = 64, **options) -> tuple[float, float]:
+    """Tokens per target pass, full rounds only: the mean over texts, one after each prompt (1, m), and its standard
+    error."""
+    found = []
+    for seed, ids in enumerate(prompts):
+        rounds = speculative(target, draft, ids, new, generator=seed, **options).rounds
         found.append(mean(len(r.tokens) for r in rounds if not r.cut))
     return mean(found), stdev(found) / len(found) ** 0.5
 
@@ -45,12 +45,17 @@ def main(argv: list[str] | None = None) -> None:
     print(f"overlap by position on {HELD} texts that were held out: "
           + ", ".join(f"{x:.3f}" for x in overlaps(head, held)) + "\n")  # fmt: skip
     print("| tokens per target pass | T = 1, gamma 4 | gamma 8 | T = 0, gamma 4 | gamma 8 |\n|---|---|---|---|---|")
+    # At temperature 0 a prompt has one text only: there, the beginnings of texts that the target wrote.
+    prompts = {1.0: [pair.encode(text) for text in pair.prompts.values()] * 8, 0.0: list(held.ids[:24, None, :16])}
     for name, draft, rule in (
-        ("medium draft", pair.draft, "google"), ("head", head, "google"), ("head, rule block", head, "block"),
-    ):  # fmt: skip
+        ("medium draft", pair.draft, "google"),
+        ("medium draft, rule block", pair.draft, "block"),
+        ("head", head, "google"),
+        ("head, rule block", head, "block"),
+    ):
         cells = [
-            tokens_per_pass(pair, draft, gamma=gamma, rule=rule, sampling=Sampling(temperature))
-            for temperature in (1.0, 0.0)
+            tokens_per_pass(pair.target, draft, texts, gamma=gamma, rule=rule, sampling=Sampling(temperature))
+            for temperature, texts in prompts.items()
             for gamma in (4, 8)
         ]
         print(f"| {name} | " + " | ".join(f"{m:.2f} +- {error:.2f}" for m, error in cells) + " |", flush=True)

@@ -415,6 +415,41 @@ def test_training_raises_the_overlap(model, lessons, kind):
     assert min(gain) > 0.1, (before, after)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_step_pairs_states_with_what_follows_them(monkeypatch, ahead):
+    """Each number of these lessons says where it stands: ids and hidden 12 * text + position, final a half more."""
+    at = torch.arange(48).view(4, 12)
+    lessons, given = Lessons(at, at[..., None].float(), at[..., None] + 0.5), []
+
+    class Spy(torch.nn.Module):
+        threads = contextlib.nullcontext
+
+        def __init__(self):
+            super().__init__()
+            self.ahead, self.weight = ahead, torch.nn.Parameter(torch.zeros(()))
+
+        def score(self, x):
+            return torch.cat([torch.zeros_like(x), x], 1)
+
+        def forward(self, h, tokens):
+            self.h = h[:, 0].long()
+            assert torch.equal(tokens, self.h[:, None] + torch.arange(1, 4))
+            return [self.weight.expand(len(h), 2)] * 3
+
+    def noted(p, q, x, done):
+        given.append(((p[:, 1] - p[:, 0]).round(decimals=2), x, spy.h, done))
+        return q.sum()
+
+    spy = Spy()
+    monkeypatch.setitem(LOSSES, "spy", noted)
+    train(spy, lessons, steps=4, positions=3, loss="spy", batch=40, quiet=True)
+    for i, (final, x, h, done) in enumerate(given):
+        step, j = divmod(i, 3)
+        assert torch.equal(final, h + ahead + j + 0.5) and torch.equal(x, h + ahead + j + 1) and done == step / 4
+    seen = torch.cat([h for _, _, h, _ in given]) % 12
+    assert (seen.min(), seen.max()) == (0, 12 - 3 - 2)
+
+
 def test_overlaps_are_those_of_a_trace(model, lessons):
     """At position j the head has read j tokens of the text after the state's own: counted by hand for one text."""
     head, one = untrained(RecurrentHead, model, inner=24), Lessons(*(t[:1] for t in vars(lessons).values()))
@@ -507,12 +542,12 @@ def test_tokens_per_pass_are_those_of_full_rounds(model):
     """Their mean over texts, and its standard error."""
     from spec_lib.tiny.heads import tokens_per_pass
 
-    words = SimpleNamespace(target=model, prompts={"a": 3, "b": 6}, encode=prompt)
-    found, per_text = tokens_per_pass(words, model, texts=4, new=20, gamma=3), []
+    prompts = [prompt(size) for size in (3, 6, 4, 5)]
+    found, per_text = tokens_per_pass(model, model, prompts, new=20, gamma=3), []
     assert found == (4.0, 0.0)  # its own draft: each full round writes four
-    found = tokens_per_pass(words, tiny_gpt2(1), texts=4, new=20, gamma=3)
-    for i in range(4):
-        rounds = sl.speculative(model, tiny_gpt2(1), prompt((3, 6)[i % 2]), 20, gamma=3, generator=i).rounds
+    found = tokens_per_pass(model, tiny_gpt2(1), prompts, new=20, gamma=3)
+    for i, ids in enumerate(prompts):
+        rounds = sl.speculative(model, tiny_gpt2(1), ids, 20, gamma=3, generator=i).rounds
         full = [len(r.tokens) for r in rounds if not r.cut]
         per_text.append(sum(full) / len(full))
     mean = sum(per_text) / 4

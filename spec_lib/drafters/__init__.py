@@ -1,7 +1,7 @@
 """Drafters other than a second model: each plugs into `speculative` as its `draft`.  Notebooks 10 and 14."""
 
 from .branching import Tree
-from .early_exit import EarlyExit, first_layers
+from .early_exit import EarlyExit, first_layers, with_layers
 from .heads import ExitHead, Heads, RecurrentHead
 from .lessons import LOSSES, Lessons, overlaps, train
 from .ngram import NGram
@@ -20,4 +20,5 @@ __all__ = [
     "overlaps",
     "shipped_head",
     "train",
+    "with_layers",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 
@@ -83,16 +84,40 @@ def first_layers(model: torch.nn.Module, layers: int) -> torch.nn.Module:
 
     Of a compiled model it is one that is not.  ValueError where the layers cannot be found, or are fewer.
     """
-    model = inside(model)
+    most = len(_layers(inside(model))[2])
+    if not 1 <= layers <= most:
+        raise ValueError(f"the model has {most} layers, and {layers} were asked for")
+    return with_layers(model, range(layers))
+
+
+def with_layers(model: torch.nn.Module, kept: Sequence[int]) -> torch.nn.Module:
+    """A transformers model of some of the layers of `model`, whose weights it shares; what is left out is skipped.
+
+    kept: their indices, ascending.  (Zhang et al., *Draft & Verify*, 2309.08168.)  ValueError where the layers cannot
+    be found, or for other indices.
+    """
+    model, kept = inside(model), list(kept)
     base, name, all_layers = _layers(model)
-    if not 1 <= layers <= len(all_layers):
-        raise ValueError(f"the model has {len(all_layers)} layers, and {layers} were asked for")
+    if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < len(all_layers):
+        raise ValueError(f"layers to keep are some of 0 to {len(all_layers) - 1}, ascending, got {kept}")
     config = copy.deepcopy(model.config)
-    config.num_hidden_layers = layers
+    config.num_hidden_layers = len(kept)
     shallow, trunk = (_shell(part, config) for part in (model, base))
-    trunk._modules[name] = torch.nn.ModuleList(all_layers[:layers])
+    trunk._modules[name] = torch.nn.ModuleList(_numbered(all_layers[i], new, i) for new, i in enumerate(kept))
     shallow._modules[model.base_model_prefix] = trunk
     return shallow
+
+
+def _numbered(layer: torch.nn.Module, new: int, old: int) -> torch.nn.Module:
+    """The layer under another number, which says where in the cache its keys and values are; the weights are shared."""
+    if new == old:
+        return layer
+    shared = {id(weight): weight for weight in [*layer.parameters(), *layer.buffers()]}
+    layer = copy.deepcopy(layer, shared)
+    for part in layer.modules():
+        if hasattr(part, "layer_idx"):
+            part.layer_idx = new
+    return layer
 
 
 def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, torch.nn.ModuleList]:

@@ -459,3 +459,30 @@ def test_a_trained_head_reads_what_leaves_its_layer():
         q = head.logits(states)[len(text) - 1 : -1].softmax(-1)
         assert not len(r.drafted) or (r.q - q).abs().max() < 2e-5
         text += r.tokens
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_model_with_skipped_layers_is_the_others_in_their_order(family):
+    """Against the layers taken out of a deep copy; with a cache and without; the original keeps its numbers."""
+    model = tiny_gpt2(0, layers=4) if family == "gpt2" else tiny_of("llama", num_hidden_layers=4)
+    kept, ids = [0, 2, 3], [1, 2, 3, 4, 5]
+    apart = copy.deepcopy(model)
+    body = apart.transformer.h if family == "gpt2" else apart.model.layers
+    del body[1]
+    shallow = sl.drafters.with_layers(model, kept)
+    assert torch.equal(uncached(shallow, ids), uncached(apart, ids))
+    cached = sl.CachedModel(shallow)
+    found = torch.cat([cached.feed(torch.tensor(ids[:2])), cached.feed(torch.tensor(ids[2:]))])
+    assert torch.allclose(found, uncached(shallow, ids), atol=1e-5)
+    assert {w.data_ptr() for w in shallow.parameters()} <= {w.data_ptr() for w in model.parameters()}
+    numbers = [part.layer_idx for part in model.modules() if hasattr(part, "layer_idx")]
+    assert numbers == sorted(numbers) and len(set(numbers)) == 4
+    if family == "gpt2":
+        own = sl.GPT2(shallow)
+        assert torch.allclose(own.feed(torch.tensor(ids)), uncached(shallow, ids), atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [[], [1, 0], [0, 0], [-1], [0, 3]])
+def test_layers_that_are_not_there_cannot_be_kept(kept):
+    with pytest.raises(ValueError, match="layers to keep are some of 0 to 2, ascending"):
+        sl.drafters.with_layers(tiny_gpt2(0, layers=3), kept)

@@ -21,7 +21,8 @@ def verify_tree(
     """Walk from the end of the text to a leaf: try the children one after the other, go on from the first accepted.
 
     p: (k + 1, vocab), row 0 after the text and row i + 1 after drafted token i.  q: (k, vocab), the distribution that
-    each token was really drawn from, given its earlier siblings.  drafted, uniforms: (k,).
+    each token was really drawn from, given its earlier siblings; none was left out for what it is.  drafted, uniforms:
+    (k,).
     Returns (path, distribution): path (k,) bool marks the accepted tokens, distribution (vocab,) is that of the token
     that follows them.  Nothing here waits for the device.  For a chain it is `verify_google`.
     Recursive rejection sampling: Miao et al. (2305.09781) for candidates that are drawn independently; Yang et al.

@@ -24,7 +24,8 @@ class Writer:
     still to be written.  Checked when it is made, works when it is iterated over.
 
     drafted: proposed by the drafter.  accepted: the first n of them, as the rule decides.  resampled: drawn from the
-    residual distribution at the position of the first rejected one.  bonus: the target's token after a full acceptance.
+    residual distribution at the position of the first rejected one.  bonus: the target's token after a full acceptance,
+    of a tree after a leaf.
     """
 
     def __init__(self, target, draft, ids, max_new_tokens, gamma=4, rule=None, sampling=None, draft_sampling=None,

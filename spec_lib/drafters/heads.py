@@ -103,7 +103,7 @@ class Heads(_OnHiddenStates):
 
 
 class RecurrentHead(_OnHiddenStates):
-    """A cell that takes a state and a token to the next state (EAGLE, 2401.15077, and Hydra, without attention).
+    """A cell that takes a state and a token to the next state (as EAGLE, 2401.15077, without its attention).
 
     target: as in `Heads`.  inner: width of its hidden layer.
     cell(s, e) = skip * s + W_down gelu(W_up [norm(s), 10 e]), e the target's embedding of the token; the draft's

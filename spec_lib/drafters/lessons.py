@@ -1,7 +1,7 @@
 """How a draft is trained on what the target itself writes.  Notebook 10.
 
-Acceptance is asked on the target's text, so the lessons are texts that the target wrote, with its hidden states; the
-loss compares distributions, since acceptance at a position is 1 - TV(p, q).
+Drafts continue the target's text, so the lessons are texts that the target wrote, with its hidden states; most losses
+compare distributions, since acceptance at a position is 1 - TV(p, q).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ..sampling import Sampling
 
 
 class NGram:
-    """A drafter that copies: the tokens after the latest earlier occurrence of the text's end (Saxena 2023).
+    """A drafter that copies: the tokens after the latest earlier occurrence of the text's end (Saxena 2023: the first).
 
     longest, shortest: how many tokens at the end must occur earlier; the longest match is tried first.
     Its drafts are certain (q is None): a token x is accepted with probability p(x).

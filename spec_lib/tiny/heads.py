@@ -2,8 +2,8 @@
 
     python -m spec_lib.tiny.heads --out my_head
 
-Two to three minutes of writing and as much of training on one core.  `spec_lib.drafters.shipped_head(target, folder)` loads
-the head.
+Two to three minutes of writing and as much of training on one core.  `spec_lib.drafters.shipped_head(target, folder)`
+loads the head.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Padded(Protocol):
 class Coupled(Protocol):
     """A source of randomness that is exact under one rule only, its own: `SharedNoise`, notebook 11."""
 
-    rule: Rule
+    verify_coupled: Rule
 
 
 class Revealing(Protocol):

@@ -129,7 +129,7 @@ def a_gamma(gamma: int | Callable[[list[Round]], int]) -> Callable[[list[Round]]
 
 def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, bool]:
     """The rule as a function of (p, q, drafted, uniforms, position, parents), and whether it goes token by token."""
-    own = getattr(randomness, "rule", None)
+    own = getattr(randomness, "verify_coupled", None)
     if rule is None:
         rule = own or "google"
     elif own is not None and rule != own:

@@ -37,7 +37,9 @@ class SharedNoise:
         """(k,) NaN: the rule that goes with this noise needs no uniforms."""
         return torch.full((k,), torch.nan)
 
-    def rule(self, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor, position: int):
+    def verify_coupled(
+        self, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor, uniforms: torch.Tensor, position: int
+    ):
         """The target draws its own token at every position; drafted tokens are accepted while they are the same.
 
         Arguments and meaning as `protocols.Rule`, position: that of the first drafted token.  Returns (n, one-hot

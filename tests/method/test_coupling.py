@@ -209,7 +209,7 @@ OTHER_RULES = {
     "deepmind": "deepmind",
     "block": "block",
     "a function": sl.verify_google,
-    "another noise's": sl.SharedNoise(1).rule,
+    "another noise's": sl.SharedNoise(1).verify_coupled,
 }
 
 
@@ -226,7 +226,7 @@ def test_another_rule_is_refused_before_any_work(rule, monkeypatch):
 def test_its_own_rule_may_be_named():
     noise = sl.SharedNoise(3)
     texts = [sl.speculative(*TABLES, torch.tensor([0]), 20, generator=noise, **o).tokens.tolist()
-             for o in ({}, {"rule": noise.rule}, {"rule": None})]  # fmt: skip
+             for o in ({}, {"rule": noise.verify_coupled}, {"rule": None})]  # fmt: skip
     assert texts[0] == texts[1] == texts[2]
 
 
@@ -235,7 +235,7 @@ def test_a_tree_is_refused_before_any_work(monkeypatch):
     for call in (sl.speculative, sl.speculative_rounds):
         with pytest.raises(ValueError, match="verifies chains, and the draft is a tree") as error:
             call(TABLES[0], Tree(TABLES[1], [-1, -1]), torch.tensor([0]), 5, generator=sl.SharedNoise(1))
-        one_sentence(error, "SharedNoise.rule")
+        one_sentence(error, "SharedNoise.verify_coupled")
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])

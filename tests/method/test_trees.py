@@ -327,7 +327,10 @@ def test_a_drafts_bad_parents_are_refused(parents):
 def test_a_tree_that_was_not_announced_is_refused_in_its_round():
     for options, word in (
         ({"rule": "block"}, "the rule verify_block verifies chains, and the draft is a tree"),
-        ({"generator": sl.SharedNoise(1)}, "the rule SharedNoise.rule verifies chains, and the draft is a tree"),
+        (
+            {"generator": sl.SharedNoise(1)},
+            "the rule SharedNoise.verify_coupled verifies chains, and the draft is a tree",
+        ),
     ):
         with pytest.raises(ValueError, match=word) as error:
             sl.speculative(TABLES[0], Gives([1, 2], [-1, -1]), torch.tensor([0]), 9, **options)

@@ -44,6 +44,13 @@ TWO_WAYS = Exercise.against(
         "a certain token has q = 1: it is accepted with p(x), not with p(x)/q(x)": (
             lambda p, q: [_sampled(p, q), min(1.0, float(p[_favourite(q)] / q[_favourite(q)]))]
         ),
+        "two numbers are asked for: the sample's acceptance, then the favourite's": lambda p, q: _sampled(p, q),
+        "a token counts as often as it is drawn: sum q(x) min(1, p(x)/q(x)), not the mean of the ratios": (
+            lambda p, q: [
+                sum(min(1.0, float(a / b)) for a, b in zip(p, q, strict=True)) / len(p),
+                float(p[_favourite(q)]),
+            ]
+        ),
     },
 )
 
@@ -53,13 +60,23 @@ def check_two_ways(function: Callable[[torch.Tensor, torch.Tensor], Sequence[flo
     return TWO_WAYS.check(function)
 
 
-def _found(text, longest, k, ends=lambda i, n, size: i + n < size, order=reversed, sizes=reversed, shift=0, full=False):
-    """ends: whether a match at i counts; order: of the positions; sizes: of the lengths; shift: of what is copied."""
+def _found(
+    text,
+    longest,
+    k,
+    ends=lambda i, n, size: i + n < size,  # whether a match at i counts
+    order=reversed,  # of the positions
+    sizes=reversed,  # of the lengths
+    shift=0,  # of what is copied
+    full=False,  # whether it must be k tokens
+    copy=lambda following, n, k: following[:k],
+):
+    """What is copied after the first match that counts, or an empty list."""
     size = len(text)
     for n in sizes(range(1, longest + 1)):
         for i in order(range(size)):
             if n <= size and text[i : i + n] == text[size - n :] and ends(i, n, size):
-                copied = list(text[i + n + shift : i + n + shift + k])
+                copied = list(copy(text[i + n + shift :], n, k))
                 if not full or len(copied) == k:
                     return copied
     return []
@@ -71,11 +88,13 @@ FIND = Exercise.against(
     _found,
     cases={
         "1 2 3 4 1 2, two tokens match": ([A, B, C, D, A, B], 3, 2),
+        "1 2 3 1: the match is the first token": ([A, B, C, A], 2, 2),
         "no match: 1 2 3 4 5": ([A, B, C, D, E], 3, 3),
         "1 2 3 1 2 4 1 2: the latest of two matches": ([A, B, C, A, B, D, A, B], 2, 2),
         "1 2 3 4 2 5 1 2, longest 2: the longer match is earlier": ([A, B, C, D, B, E, A, B], 2, 2),
         "1 2 1 2: the match is followed by the end itself": ([A, B, A, B], 2, 5),
         "1 1 1: it overlaps with itself": ([A, A, A], 2, 3),
+        "1 1 2 1 1 1, longest 2: the latest match overlaps with the end": ([A, A, B, A, A, A], 2, 3),
         "one token": ([A], 3, 3),
         "1 2 3 1, k 0": ([A, B, C, A], 1, 0),
     },
@@ -95,6 +114,18 @@ FIND = Exercise.against(
         "fewer than k tokens will do, where the text ends": lambda t, longest, k: _found(t, longest, k, full=True),
         "only the longest n is tried: where it is not found, a shorter one may be": (
             lambda t, longest, k: _found(t, longest, k, sizes=lambda sizes: [longest])
+        ),
+        "the copy begins at i + n and so ends at i + n + k": (
+            lambda t, longest, k: _found(t, longest, k, copy=lambda following, n, k: following[: max(0, k - n)])
+        ),
+        "a match may begin at position 0, too": (
+            lambda t, longest, k: _found(t, longest, k, order=lambda positions: reversed(positions[1:]))
+        ),
+        "a match may overlap with the end of the text, if a token follows it": (
+            lambda t, longest, k: _found(t, longest, k, ends=lambda i, n, size: i + 2 * n <= size)
+        ),
+        "a copy that reaches the end of the text stops there": (
+            lambda t, longest, k: _found(t, longest, k, copy=lambda following, n, k: (following * k)[:k])
         ),
     },
 )
@@ -142,6 +173,18 @@ CHOOSE = Exercise.against(
         ),
         "the target's pass over five tokens costs 1.2, not 1": lambda drafts: _fastest(_formula(drafts, 1.0)),
         "count from 0": lambda drafts: 1 + _fastest(_formula(drafts)),
+        "gamma is 4: the target's pass then reads five tokens": lambda drafts: _fastest(
+            [sum(alpha**i for i in range(6)) / (5 * c + 1.2) for alpha, c in drafts]
+        ),
+        "1.2 is the cost of the whole pass over five tokens, not of each": lambda drafts: _fastest(
+            _formula(drafts, 6.0)
+        ),
+        "this is the speed-up of the fastest: return its index": lambda drafts: max(_formula(drafts)),
+        "this is the fastest itself: return its index": lambda drafts: drafts[_fastest(_formula(drafts), 0)],
+    },
+    errors={
+        "TypeError": "walltime_improvement takes v as a function of n, such as lambda n: 1.2",
+        "ZeroDivisionError": "c may be 0, as for prompt lookup: do not divide by it alone",
     },
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from .engine import Exercise
@@ -50,6 +51,13 @@ PREFIX_WEIGHTS = Exercise.against(
         "w_0 = 1 comes first, so there is one weight more than ratios": lambda r: _weights(r)[1:],
         "each weight builds on the one before: multiply by it": lambda r: [1.0, *(min(1.0, x) for x in r)],
         "only the last weight is here: return all of them": lambda r: _weights(r)[-1:],
+        "the last ratio is left out: w_0, and a weight for each ratio": lambda r: _weights(r[:-1]),
+        "the first ratio is left out: w_0, and a weight for each ratio": lambda r: _weights(r[1:]),
+        "at most 1 is min(1, ...), not max": lambda r: _running(r, lambda w, x: max(1.0, w * x)),
+    },
+    errors={
+        "UnboundLocalError": "begin the list with w_0 = 1 before the loop: a draft may be empty",
+        "IndexError": "there may be no ratios at all, and w_0 has none: begin the list with 1",
     },
 )
 
@@ -105,9 +113,19 @@ SAME_PROBABILITY = Exercise.against(
                 else 0.0
             )
         ),
+        "the ratios are turned round: y runs at p_y/p_x, as fast as it is likelier than x": (
+            lambda p, q: _shared(p, q, rates=lambda c, d: max(1 / c if c else 0.0, 1 / d if d else 0.0))
+        ),
+        "the chance of x is 1 over its sum of rates": lambda p, q: sum(
+            sum(max(c / a, d / b) for c, d in zip(p, q, strict=True)) for a, b in zip(p, q, strict=True) if a and b
+        ),
+        "0 / 0 is nan: leave each x with a zero in p or q out of the outer sum": (
+            lambda p, q: math.nan if any(a == 0 or b == 0 for a, b in zip(p, q, strict=True)) else _shared(p, q)
+        ),
     },
     errors={
-        "ZeroDivisionError": "a token of which p or q is 0 cannot win both races: leave that x out of the outer sum"
+        "ZeroDivisionError": "a token of which p or q is 0 cannot win both races: leave that x out of the outer sum",
+        "TypeError": "p and q are lists of numbers here: torch.tensor(p) makes a tensor of one",
     },
 )
 

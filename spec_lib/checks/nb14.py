@@ -28,6 +28,18 @@ def _left(p: Sequence[float], q: Sequence[float]) -> list[float]:
     return [x / total for x in rest] if total > 1e-15 else list(p)
 
 
+def _without_replacement(p, q) -> float:
+    """The second candidate comes from q without the first one's token, renormalised."""
+    (p, q), total = _lists(p, q), 0.0
+    for x, b in enumerate(q):
+        others = [0.0 if y == x else c for y, c in enumerate(q)]
+        rest = math.fsum(others)
+        kept = min(1.0, p[x] / b) if b else 1.0
+        second = _overlap(_left(p, q), [c / rest for c in others]) if rest else 0.0
+        total += b * (kept + (1 - kept) * second)
+    return total
+
+
 def _two(p, q, second=lambda p, q: _overlap(_left(p, q), q), rest=lambda first: 1 - first) -> float:
     p, q = _lists(p, q)
     first = _overlap(p, q)
@@ -60,6 +72,21 @@ TWO_CANDIDATES = Exercise.against(
         "the second candidate is drawn from q, as the first: compare the residual with q, not with p": (
             lambda p, q: _two(p, q, second=lambda p, q: _overlap(_left(p, q), p))
         ),
+        "this draws the second without replacement: here both are drawn from the whole q": _without_replacement,
+        "the residual is a distribution: divide it by its sum, or call sl.residual(p, q)": (
+            lambda p, q: _two(
+                p, q, second=lambda p, q: math.fsum(min(max(0.0, a - b), b) for a, b in zip(p, q, strict=True))
+            )
+        ),
+        "the second is looked at if the first was rejected: weight it with 1 minus the first, not with the first": (
+            lambda p, q: _two(p, q, rest=lambda first: first)
+        ),
+        "the second is verified against the residual, what is drawn after both against the residual of the residual": (
+            lambda p, q: _two(p, q, second=lambda p, q: _overlap(_left(_left(p, q), q), q))
+        ),
+        "where p equals q, nothing is left and 0 is divided by 0: sl.residual gives p there": (
+            lambda p, q: math.nan if _overlap(*_lists(p, q)) > 1 - 1e-12 else _two(p, q)
+        ),
     },
 )
 
@@ -78,6 +105,18 @@ def _sees(parents: Sequence[int], allowed: Callable[[list[int], int, int], bool]
             line.append(parents[line[-1]])
         found.append([int(allowed(line, i, j)) for j in range(len(parents))])
     return found
+
+
+def _last_row_added(parents: Sequence[int]) -> list[list[int]]:
+    rows = [[int(i == j) for j in range(len(parents))] for i in range(len(parents))]
+    for i, parent in enumerate(parents):
+        rows[i] = [a + b for a, b in zip(rows[i], rows[parent], strict=True)]
+    return rows
+
+
+def _until_zero(line: Sequence[int]) -> Sequence[int]:
+    """A node and its ancestors, as `if parent > 0` finds them: node 0 only for itself."""
+    return line[:1] + [node for node in line[1:] if node]
 
 
 TREE_MASK = Exercise.against(
@@ -109,6 +148,21 @@ TREE_MASK = Exercise.against(
         "this is what must be hidden; asked for is what may be seen": (
             lambda parents: _sees(parents, lambda line, i, j: j not in line)
         ),
+        "-1 is the end of the text and no node: as an index it adds the last row": _last_row_added,
+        "node 0 is a node, and may be a parent: only -1 has no ancestors": (
+            lambda parents: _sees(parents, lambda line, i, j: j in _until_zero(line))
+        ),
+        "node 0 is a node, too: go up until the parent is -1": (
+            lambda parents: _sees(parents, lambda line, i, j: j in line and j != 0)
+        ),
+        "this is a mask to be added to the scores: asked for are 1 and 0": (
+            lambda parents: [
+                [0.0 if seen else -math.inf for seen in row] for row in _sees(parents, lambda line, i, j: j in line)
+            ]
+        ),
+        "the text has no column here: n rows and n columns, for the nodes alone": (
+            lambda parents: [[1, *row] for row in _sees(parents, lambda line, i, j: j in line)]
+        ),
     },
 )
 
@@ -130,15 +184,22 @@ BRANCH_FROM = Exercise.against(
         "a1 = .52, a2 = .09": (0.52, 0.09),
         "a1 = .3, a2 = .35: the second is the better one at once": (0.3, 0.35),
         "a1 = .9, a2 = .5": (0.9, 0.5),
+        "a1 = .5, a2 = .25: equal at depth 2": (0.5, 0.25),
     },
     mistakes={
         "one level too early: at this depth the chain is still worth as much": (
             lambda a, b: max(0, _depth(a, b) - 1) or 0
         ),
+        "equal is not less: where both are worth the same, the chain goes on": (
+            lambda a, b: next(d for d in range(1, 10_000) if a**d <= b)
+        ),
         "one level too deep": lambda a, b: _depth(a, b) + 1,
-        "a depth is a whole number: round up": lambda a, b: math.log(b) / math.log(a),
+        "a depth is a whole number: the next one after this": lambda a, b: math.log(b) / math.log(a),
         "this compares d a1 with a2: the reach is a product, a1 to the power d": (
             lambda a, b: next(d for d in range(1, 10_000) if 1 - d * (1 - a) < b)
+        ),
+        "turned round: the chain goes on with a1, and the second candidate is reached once, with a2": (
+            lambda a, b: next(d for d in range(1, 10_000) if b**d < a)
         ),
     },
 )

@@ -5,7 +5,7 @@ They are written apart from the checks' own lists of mistakes: where two hints c
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, log, prod
 from statistics import mean, median, stdev
 
 import torch
@@ -387,6 +387,97 @@ def without_plain(drafts):
     return gains.index(max(gains))
 
 
+def adds_the_row_of_minus_one(parents):
+    mask = torch.eye(len(parents))
+    for i, parent in enumerate(parents):
+        mask[i] += mask[parent]
+    return mask
+
+
+def while_above_zero(parents):
+    mask = torch.zeros(len(parents), len(parents))
+    for i in range(len(parents)):
+        j = i
+        while j > 0:
+            mask[i, j] = 1
+            j = parents[j]
+    return mask
+
+
+def root_forgotten(parents):
+    mask = torch.eye(len(parents))
+    for i, parent in enumerate(parents):
+        if parent > 0:
+            mask[i] += mask[parent]
+    return mask
+
+
+def divides_by_its_sum(p, q):
+    first, rest = torch.minimum(p, q).sum(), (p - q).clamp(min=0)
+    return first + (1 - first) * torch.minimum(rest / rest.sum(), q).sum()
+
+
+def never_divided(p, q):
+    first = torch.minimum(p, q).sum()
+    return first + (1 - first) * torch.minimum((p - q).clamp(min=0), q).sum()
+
+
+def without_replacement(p, q):
+    first = torch.minimum(p, q).sum()
+    found = first.clone()
+    for x in range(len(q)):
+        others = q.clone()
+        others[x] = 0
+        if q[x] > p[x] and others.sum() > 0:
+            found += (q[x] - p[x]) * torch.minimum(sl.residual(p, q), others / others.sum()).sum()
+    return found
+
+
+def as_tensors(p, q):
+    p, q = torch.tensor(p), torch.tensor(q)
+    return (1 / torch.maximum(p / p[:, None], q / q[:, None]).sum(1)).sum()
+
+
+def turned_round(p, q):
+    pairs = list(zip(p, q, strict=True))
+    return sum(1 / sum(max(a / c if c else 0, b / d if d else 0) for c, d in pairs) for a, b in pairs if a and b)
+
+
+def begun_inside(ratios):
+    for ratio in ratios:
+        weights = [1]
+        weights.append(min(1, weights[-1] * ratio))
+    return weights
+
+
+def one_range_too_short(ratios):
+    weights = [1]
+    for i in range(1, len(ratios)):
+        weights.append(min(1, weights[-1] * ratios[i]))
+    return weights
+
+
+def searched(text, longest, k, first=0, gap=lambda n: n + 1, copy=lambda text, i, n, k: text[i + n : i + n + k]):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - gap(n), first - 1, -1):
+            if text[i : i + n] == text[-n:]:
+                return copy(text, i, n, k)
+    return []
+
+
+def ends_at_i_plus_k(text, longest, k):
+    return searched(text, longest, k, copy=lambda text, i, n, k: text[i + n : i + k])
+
+
+def copies_on(text, longest, k):
+    return searched(text, longest, k, copy=lambda text, i, n, k: (text[i + n :] * k)[:k])
+
+
+def index_of_a_gain(drafts, gamma=4, v=lambda n: 1.2, swapped=False):
+    gains = [sl.walltime_improvement(a, *((c, gamma) if swapped else (gamma, c)), v) for a, c in drafts]
+    return gains.index(max(gains)) if max(gains) > 1 else -1
+
+
 ANSWERS = [
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
     ("count_accepted", accepts_in_a_loop_too_late, "rejected token itself"),
@@ -498,4 +589,28 @@ ANSWERS = [
     ("find", lambda text, longest, k: text[text.index(text[-1]) + 1 :][:k], "yours"),
     ("choose", lambda drafts: drafts.index(max(drafts)), "the cost counts, too"),
     ("choose", without_plain, "return -1"),
+    ("choose", lambda drafts: index_of_a_gain(drafts, v=1.2), "v as a function"),
+    ("choose", lambda drafts: index_of_a_gain(drafts, swapped=True), "gamma must be a whole number"),
+    ("choose", lambda drafts: index_of_a_gain(drafts, gamma=5), "gamma is 4"),
+    ("choose", lambda drafts: index_of_a_gain(drafts, v=lambda n: 1.2 * n), "not of each"),
+    ("choose", lambda drafts: max(drafts, key=lambda d: d[0] / d[1]), "do not divide by it"),
+    ("find", ends_at_i_plus_k, "ends at i + n + k"),
+    ("find", copies_on, "stops there"),
+    ("find", lambda text, longest, k: searched(text, longest, k, first=1), "position 0"),
+    ("find", lambda text, longest, k: searched(text, longest, k, gap=lambda n: 2 * n), "may overlap"),
+    ("two_ways", lambda p, q: torch.minimum(p, q).sum(), "two numbers are asked for"),
+    ("two_ways", lambda p, q: ((p / q).clamp(max=1).mean(), p[q.argmax()]), "not the mean of the ratios"),
+    ("prefix_weights", begun_inside, "before the loop"),
+    ("prefix_weights", one_range_too_short, "the first ratio is left out"),
+    ("same_probability", as_tensors, "0 / 0 is nan"),
+    ("same_probability", turned_round, "turned round"),
+    ("same_probability", lambda p, q: torch.minimum(p, q).sum(), "lists of numbers"),
+    ("two_candidates", divides_by_its_sum, "0 is divided by 0"),
+    ("two_candidates", never_divided, "divide it by its sum"),
+    ("two_candidates", without_replacement, "from the whole q"),
+    ("tree_mask", adds_the_row_of_minus_one, "it adds the last row"),
+    ("tree_mask", while_above_zero, "until the parent is -1"),
+    ("tree_mask", root_forgotten, "only -1 has no ancestors"),
+    ("branch_from", lambda a1, a2: ceil(log(a2) / log(a1)), "equal is not less"),
+    ("branch_from", lambda a1, a2: 1 if a2**1 < a1 else 2, "turned round"),
 ]

@@ -117,7 +117,7 @@ def test_the_mask_is_what_the_cache_is_told():
         length = 3
         positions, seen = trees.placed(length, [], [length + parent for parent in parents])
         assert torch.equal(mask(parents).bool(), seen[:, length:]) and bool(seen[:, :length].all())
-        assert positions == [length + int(row.sum()) - 1 for row in mask(parents)]
+        assert positions.tolist() == [length + int(row.sum()) - 1 for row in mask(parents)]
 
 
 def test_the_best_tree_has_the_largest_sum(notebook):

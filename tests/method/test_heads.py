@@ -582,6 +582,39 @@ def test_the_script_that_trains_it(tiny, tmp_path, monkeypatch, capsys):
     assert "| head, rule block | 4.00 +- 0.50 | 8.00 +- 0.50 | 4.00 +- 0.50 |" in capsys.readouterr().out
 
 
+def test_the_script_refuses_before_it_works(tmp_path, monkeypatch, capsys):
+    from spec_lib.tiny import heads
+
+    monkeypatch.setattr(heads, "load_pair", None)
+    (tmp_path / "taken").write_text("")
+    for options, said in (
+        (["--out", str(tmp_path), "--texts", "0"], "--texts must be"),
+        (["--out", str(tmp_path), "--steps", "-1"], "--steps must be"),
+        (["--out", str(tmp_path / "taken")], "cannot write"),
+    ):
+        with pytest.raises(SystemExit):
+            heads.main(options)
+        assert said in capsys.readouterr().err
+
+
+def test_a_head_is_stored_whole_or_not_at_all(tiny, tmp_path, monkeypatch):
+    """What stops the writing leaves the head that was there, and nothing half-written."""
+    from spec_lib.drafters.shipped import save_head
+
+    head = shipped_head(tiny.target)
+    save_head(head, tmp_path)
+    before = (tmp_path / "head.safetensors").read_bytes()
+
+    def stopped(path, content):
+        path.open("wb").write(content[:1000])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        save_head(head, tmp_path)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("head.safetensors", before)]
+
+
 def test_tokens_per_pass_are_those_of_full_rounds(model):
     """Their mean over texts, and its standard error."""
     from spec_lib.tiny.heads import tokens_per_pass

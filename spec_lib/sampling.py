@@ -12,7 +12,7 @@ from numbers import Real
 
 import torch
 
-from .numbers import as_int
+from .numbers import as_int, described
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Randomness:
         if generator is not None and not isinstance(generator, torch.Generator):
             raise ValueError(
                 "generator must be a torch.Generator, an int seed, an object with draw and uniforms, or None, got "
-                f"{generator!r}"
+                f"{described(generator)}"
             )
         self.generator, self.device = generator, torch.device(device)
         self.block, self.used, self.left = torch.empty(0), 0, 0  # drawn at once; handed out; still there
@@ -130,6 +130,7 @@ class Randomness:
 
 def as_randomness(generator, device: torch.device | str) -> Randomness:
     """`generator` itself where it already has `draw` and `uniforms`, else a `Randomness` around it."""
-    if hasattr(generator, "draw") and hasattr(generator, "uniforms"):
+    made = not isinstance(generator, type)  # the class itself has both names too
+    if made and hasattr(generator, "draw") and hasattr(generator, "uniforms"):
         return generator
     return Randomness(generator, device)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import heapq
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
-from .verification import residual
+from .numbers import at_least_one
+from .verification import _check, residual
 
 
 def verify_tree(
@@ -26,8 +28,12 @@ def verify_tree(
     Returns (path, distribution): path (k,) bool marks the accepted tokens, distribution (vocab,) is that of the token
     that follows them.  Nothing here waits for the device.  For a chain it is `verify_google`.
     Recursive rejection sampling: Miao et al. (2305.09781) for candidates that are drawn independently; Yang et al.
-    (2401.06706), Jeon et al. (2402.14160) without replacement.  Notebook 14.
+    (2401.06706), Jeon et al. (2402.14160) without replacement.  ValueError where the shapes do not fit, or parents are
+    no tree.  Notebook 14.
     """
+    k = _check(p, q, drafted, uniforms)
+    if len(parents) != k or not all(-1 <= parent < i for i, parent in enumerate(parents)):
+        raise ValueError(f"{k} drafted tokens need {k} parents, each an earlier one or -1, got {list(parents)}")
     here, left = torch.full((), -1, device=p.device), p[0]  # where the walk stands, and what is still to be drawn there
     path = []
     for i, parent in enumerate(parents):  # a child comes after its parent and its earlier siblings: once through is all
@@ -112,8 +118,13 @@ def best_tree(chances: Sequence[float], nodes: int) -> list[int]:
 
     chances: of the first, second, ... candidate for a position to be accepted, wherever in the tree, falling.  The
     chance to reach a node is the product along its path; the best tree has the nodes with the largest ones (Chen et
-    al., *Sequoia*, 2402.12374).  Notebook 14.
+    al., *Sequoia*, 2402.12374).  ValueError unless 1 >= first >= second >= ... >= 0 and first > 0, and for
+    nodes below 1.  Notebook 14.
     """
+    chances, nodes = [float(chance) for chance in chances], at_least_one("nodes", nodes)
+    if not chances or not chances[0] > 0 or not all(1 >= a >= b >= 0 for a, b in pairwise([*chances, chances[-1]])):
+        raise ValueError(f"chances must fall, from at most 1, and the first be above 0, got {chances}")
+    chances = [chance for chance in chances if chance > 0]
     parents, open_ = [], [(-chances[0], -1, 0)]  # - chance to reach it, parent, which candidate of the parent's
     while len(parents) < nodes and open_:
         reach, parent, candidate = heapq.heappop(open_)

@@ -105,7 +105,10 @@ def can_be_fast(pair: Pair) -> Pair | None:
 def own_setting(setting: Setting, variant: str, plugs: Mapping[str, Plug] = MORE) -> Setting:
     """The setting at the variant's own gamma, where it has one; ValueError where that leaves no full round."""
     gamma = plugs[variant].gamma if variant in plugs else None
-    return setting if gamma is None else replace(setting, gamma=gamma)
+    try:
+        return setting if gamma is None else replace(setting, gamma=gamma)
+    except ValueError as error:  # the reader may have asked for another gamma, which this variant does not use
+        raise ValueError(f"{variant}: {error}") from None
 
 
 def prompts_for(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from .. import protocols
 from ..cache import as_model
 from ..drafting import ModelDrafter
+from ..numbers import described
 from ..protocols import Draft
 from ..sampling import Sampling
 from .heads import RecurrentHead
@@ -29,12 +30,16 @@ class Tree:
     branches = True
 
     def __init__(self, draft, parents: Sequence[int], siblings: str = WITHOUT):
-        self.parents, self.siblings = list(parents), siblings
+        self.parents, self.siblings = list(parents) if isinstance(parents, Iterable) else [], siblings
         if siblings not in (WITHOUT, INDEPENDENT, CERTAIN):
             raise ValueError(f'siblings must be "{WITHOUT}", "{INDEPENDENT}" or "{CERTAIN}", got {siblings!r}')
         wrong = [i for i, parent in enumerate(self.parents) if type(parent) is not int or not -1 <= parent < i]
         if not self.parents or wrong:
             raise ValueError(f"parents must be ints, each the index of an earlier node or -1, got {parents!r}")
+        if hasattr(draft, "start") and not isinstance(draft, RecurrentHead):
+            raise ValueError(
+                f"a tree grows from a RecurrentHead or from a model that reads trees, got {described(draft)}"
+            )
         self.draft = draft if isinstance(draft, RecurrentHead) else ModelDrafter(draft)
 
     def refuse(self, target: protocols.Model, longest: int) -> None:

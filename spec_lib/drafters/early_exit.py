@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from .. import protocols
 from ..architectures import inside
 from ..drafting import ModelDrafter
-from ..numbers import at_least_one
+from ..numbers import as_int, at_least_one, described
 from ..protocols import Draft
 from ..sampling import Sampling
 from .heads import ExitHead
@@ -27,6 +27,8 @@ class EarlyExit:
 
     def __init__(self, layers: int, head: ExitHead | None = None):
         self.layers, self.head = at_least_one("layers", layers), head
+        if not isinstance(head, ExitHead | None):
+            raise ValueError(f"the head of an early exit must be an ExitHead or None, got {described(head)}")
 
     def refuse(self, target: protocols.Model, longest: int) -> None:
         """ValueError for a target that has not so many layers, or whose layers cannot be had."""
@@ -85,7 +87,7 @@ def first_layers(model: torch.nn.Module, layers: int) -> torch.nn.Module:
     Of a compiled model it is one that is not.  ValueError where the layers cannot be found, or are fewer.
     """
     most = len(_layers(inside(model))[2])
-    if not 1 <= layers <= most:
+    if not 1 <= (as_int(layers) or 0) <= most:
         raise ValueError(f"the model has {most} layers, and {layers} were asked for")
     return with_layers(model, range(layers))
 
@@ -96,10 +98,11 @@ def with_layers(model: torch.nn.Module, kept: Sequence[int]) -> torch.nn.Module:
     kept: their indices, ascending.  (Zhang et al., *Draft & Verify*, 2309.08168.)  ValueError where the layers cannot
     be found, or for other indices.
     """
-    model, kept = inside(model), list(kept)
+    model, given = inside(model), kept
     base, name, all_layers = _layers(model)
-    if not kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < len(all_layers):
-        raise ValueError(f"layers to keep are some of 0 to {len(all_layers) - 1}, ascending, got {kept}")
+    kept = [as_int(i) for i in given] if isinstance(given, Iterable) else []
+    if not kept or None in kept or kept != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < len(all_layers):
+        raise ValueError(f"layers to keep are some of 0 to {len(all_layers) - 1}, ascending, got {described(given)}")
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = len(kept)
     shallow, trunk = (_shell(part, config) for part in (model, base))

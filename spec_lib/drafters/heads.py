@@ -115,6 +115,7 @@ class RecurrentHead(_OnHiddenStates):
 
     def __init__(self, target: torch.nn.Module, inner: int = 576):
         super().__init__(target)
+        inner = at_least_one("inner", inner)
         like = {"device": self.target[1].device, "dtype": torch.float32}
         self.norm, self.norm_out = (torch.nn.LayerNorm(self.width, **like) for _ in range(2))
         self.up = torch.nn.Linear(2 * self.width, inner, **like)
@@ -156,9 +157,14 @@ class ExitHead(_OnHiddenStates):
 
     def __init__(self, target: torch.nn.Module, inner: int = 576):
         super().__init__(target)
+        inner = at_least_one("inner", inner)
         like = {"device": self.target[1].device, "dtype": torch.float32}
         self.norm, self.norm_out = (torch.nn.LayerNorm(self.width, **like) for _ in range(2))
         self.up, self.down = torch.nn.Linear(self.width, inner, **like), torch.nn.Linear(inner, self.width, **like)
+
+    def start(self, *text) -> HeadSession:
+        """ValueError: by itself it drafts nothing."""
+        raise ValueError("an ExitHead drafts inside an early exit: EarlyExit(layers, head)")
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """(n, vocab) of states (n, width)."""

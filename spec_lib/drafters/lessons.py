@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ..architectures import facts
 from ..modes import evaluating
-from ..numbers import at_least_one
+from ..numbers import as_int, at_least_one, described
 
 BATCH = 64  # texts that are written at once
 
@@ -39,16 +39,26 @@ class Lessons:
     ) -> Lessons:  # fmt: skip
         """Let a transformers model write `texts` texts of `length` tokens at temperature 1, 64 at a time.
 
-        start: (1, m), the tokens with which each begins.  layer: whose states `hidden` holds, None for the last.  A
-        progress bar on stderr, unless quiet.  ValueError where a number is below 1, the length not above m, or more
-        than the model has positions.
+        start: (1, m), the tokens with which each begins.  layer: whose states `hidden` holds, 1 for the first, None for
+        the last.  A progress bar on stderr, unless quiet.  ValueError for what is no transformers model, and where a
+        number is below 1, the length not above m, or more than the model has positions or layers.
         """
         texts, length = at_least_one("texts", texts), at_least_one("length", length)
-        if start.ndim != 2 or len(start) != 1 or not 0 < start.shape[1] < length:
-            raise ValueError(f"start must be a prompt (1, m) of fewer than {length} tokens, got {tuple(start.shape)}")
-        if (most := getattr(target.config.get_text_config(), "max_position_embeddings", length)) < length:
+        if not hasattr(getattr(target, "config", None), "get_text_config"):
+            raise ValueError(f"lessons are written by a transformers model, got {described(target)}")
+        config = target.config.get_text_config()
+        if not isinstance(start, torch.Tensor) or start.ndim != 2 or len(start) != 1 or not 0 < start.shape[1] < length:
+            got = tuple(start.shape) if isinstance(start, torch.Tensor) else described(start)
+            raise ValueError(f"start must be a prompt (1, m) of fewer than {length} tokens, got {got}")
+        if start.is_floating_point() or not 0 <= int(start.min()) <= int(start.max()) < config.vocab_size:
+            raise ValueError(f"start must hold token ids from 0 to {config.vocab_size - 1}, got {described(start)}")
+        if (most := getattr(config, "max_position_embeddings", length)) < length:
             raise ValueError(f"the target has {most} positions, too few for texts of {length} tokens")
-        g, written = torch.Generator(start.device).manual_seed(seed), []
+        if layer is not None and at_least_one("layer", layer) >= config.num_hidden_layers:
+            raise ValueError(
+                f"layer must be below {config.num_hidden_layers}, the last (of which None stands), got {layer}"
+            )
+        g, written = _generator(seed, start.device), []
         with evaluating(target), tqdm(total=texts * (length - start.shape[1]), unit="token", disable=quiet) as bar:
             for done in range(0, texts, BATCH):
                 first = start.expand(min(BATCH, texts - done), -1)
@@ -61,6 +71,26 @@ class Lessons:
             raise ValueError(f"of {len(self.ids)} texts, {held} cannot be held out: at most {len(self.ids) - 1} can")
         parts = [(t[:-held], t[-held:]) for t in (self.ids, self.hidden, self.final)]
         return Lessons(*(a for a, _ in parts)), Lessons(*(b for _, b in parts))
+
+
+def _generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    if (number := as_int(seed)) is None or not -(2**63) <= number < 2**64:
+        raise ValueError(f"seed must be a whole number of 64 bits, got {described(seed)}")
+    return torch.Generator(device).manual_seed(number)
+
+
+def _refuse(head, lessons, positions: int) -> None:
+    """ValueError where no head learns or is tried at so many positions of these lessons."""
+    if not hasattr(head, "score") or isinstance(head, type):
+        raise ValueError(f"head must be one of Heads, RecurrentHead and ExitHead, got {described(head)}")
+    if not isinstance(lessons, Lessons):
+        raise ValueError(f"lessons must be Lessons, as Lessons.written makes them, got {described(lessons)}")
+    if (width := lessons.hidden.shape[-1]) != getattr(head, "width", width):
+        raise ValueError(
+            f"the head reads states of width {head.width}, and another target wrote these, of width {width}"
+        )
+    if (length := lessons.ids.shape[1]) < positions + 2:
+        raise ValueError(f"{positions} positions need texts of {positions + 2} tokens, and these have {length}")
 
 
 def _write(target, x: torch.Tensor, length: int, layer: int | None, g: torch.Generator, bar) -> list[torch.Tensor]:
@@ -115,23 +145,29 @@ def train(
     head(h (n, width), tokens (n, positions)) gives logits (n, vocab) for each of so many positions; tokens are those
     that follow h in the text.
     loss: one of LOSSES.  AdamW; the rate rises for 50 steps and falls to 0 along a cosine.  A progress bar on stderr,
-    unless quiet.  ValueError for a loss that is not known, for numbers below 1, and for texts that are too short.
+    unless quiet.  ValueError for a loss that is not known, for numbers below 1, for texts that are too short or another
+    target's, and for a head of which nothing is to be trained.
     """
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
     steps, positions, batch = (
         at_least_one(name, n) for name, n in (("steps", steps), ("positions", positions), ("batch", batch))
     )
-    texts, length = lessons.ids.shape
-    if length < positions + 2:
-        raise ValueError(f"{positions} positions need texts of {positions + 2} tokens, and these have {length}")
-    g = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW([w for w in head.parameters() if w.requires_grad], rate, betas=(0.9, 0.95))
+    _refuse(head, lessons, positions)
+    g, (texts, length) = _generator(seed), lessons.ids.shape
+    if not (weights := [w for w in head.parameters() if w.requires_grad]):
+        raise ValueError("nothing of this head is to be trained: call head.requires_grad_() first")
+    optimiser = torch.optim.AdamW(weights, rate, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda i: min((i + 1) / 50, 0.5 + 0.5 * math.cos(math.pi * i / steps))
     )
     along = torch.arange(positions)
-    with head.threads(), torch.enable_grad(), tqdm(range(steps), unit="step", disable=quiet) as bar:
+    with (
+        head.threads(),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        tqdm(range(steps), unit="step", disable=quiet) as bar,
+    ):
         for step in bar:
             row = torch.randint(texts, (batch,), generator=g)
             t = torch.randint(length - positions - 1, (batch,), generator=g)
@@ -153,7 +189,12 @@ def train(
 
 @torch.no_grad()
 def overlaps(head: torch.nn.Module, lessons: Lessons, positions: int = 4, every: int = 7) -> list[float]:
-    """The mean of sum min(p, q) at each drafted position, on every so many positions of the lessons."""
+    """The mean of sum min(p, q) at each drafted position, on every so many positions of the lessons.
+
+    ValueError for numbers below 1, and for texts that are too short or another target's.
+    """
+    positions, every = at_least_one("positions", positions), at_least_one("every", every)
+    _refuse(head, lessons, positions)
     t = torch.arange(0, lessons.ids.shape[1] - positions - 1, every)
     along = t[:, None] + torch.arange(positions)
     sums, count = torch.zeros(positions), 0

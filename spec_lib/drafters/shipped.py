@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from .. import files
 from .heads import RecurrentHead
 
 FOLDER = Path(__file__).parent.parent / "tiny" / "head"
@@ -31,9 +32,8 @@ def shipped_head(target: torch.nn.Module, folder: Path = FOLDER) -> RecurrentHea
 
 def save_head(head: RecurrentHead, folder: Path) -> None:
     """What `shipped_head` reads: the weights in 16 bit."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    folder.mkdir(parents=True, exist_ok=True)
     weights = {**head.state_dict(), "target": head.target[1][::SOME]}
     small = {name: w.detach().to("cpu", torch.float16).contiguous() for name, w in weights.items()}
-    save_file(small, folder / FILE, metadata={"format": "pt"})
+    files.save({folder / FILE: save(small, metadata={"format": "pt"})})  # whole, or what was there stays

@@ -16,7 +16,9 @@ import torch
 
 from .. import Sampling, load_pair, speculative
 from ..drafters import Lessons, RecurrentHead, overlaps, train
-from ..drafters.shipped import save_head, shipped_head
+from ..drafters.shipped import FILE, save_head, shipped_head
+from ..files import writable
+from ..numbers import at_least_one
 
 TEXTS, HELD, STEPS = 512, 48, 6000
 
@@ -37,6 +39,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--texts", type=int, default=TEXTS, help="texts of 256 tokens to learn from")
     parser.add_argument("--steps", type=int, default=STEPS, help="of training, about 30 milliseconds each")
     args = parser.parse_args(argv)
+    try:  # before the minutes of training, not after
+        at_least_one("--texts", args.texts), at_least_one("--steps", args.steps), writable(args.out / FILE)
+    except ValueError as error:
+        parser.error(str(error))
     pair = load_pair("tiny")
     start = torch.zeros(1, 1, dtype=torch.int64)  # the token that begins a story
     lessons, held = Lessons.written(pair.target, start, args.texts + HELD).split(HELD)

@@ -1088,7 +1088,7 @@ TEXTS = (
          "part._modules, config"),
     Text("the draft runs a forward put into the model", EARLY, '    vars(shell).pop("forward", None)\n', ""),
     Text("hooks see the draft's passes", EARLY, 'if "hooks" in name', "if False"),
-    Text("of a compiled model all layers draft", EARLY, "inside(model), list(kept)", "model, list(kept)"),
+    Text("of a compiled model all layers draft", EARLY, "model, given = inside(model), kept", "given = kept"),
     Text("early rows are lost when the cache grows", OWN, "cache[:, :, :, : self.cache.shape[3]] = self.cache",
          "cache[:, :, :, : self.length] = self.cache[:, :, :, : self.length]"),
     Text("what goes through early counts as read", OWN,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from spec_lib import Sampling, autoregressive, speculative, speculative_rounds
+from spec_lib import Sampling, SharedNoise, autoregressive, speculative, speculative_rounds
 from tests.helpers.loops import CALLS, GREEDY, RULES, one_sentence
 from tests.helpers.models import blurred, counted, plain_greedy, prompt, tiny_gpt2
 
@@ -22,7 +22,7 @@ from tests.helpers.models import blurred, counted, plain_greedy, prompt, tiny_gp
         *[({"sampling": v}, "sampling") for v in ("greedy", 0.7, Sampling)],
         *[({"draft_sampling": v}, "draft_sampling") for v in ("greedy", 0.7)],
         *[({"eos_token_id": v}, "eos_token_id") for v in ("x", True, 1.5, [1, "x"], [[1]])],
-        *[({"generator": v}, "generator") for v in ("7", 1.5, True)],
+        *[({"generator": v}, "generator") for v in ("7", 1.5, True, SharedNoise)],
     ],
     ids=str,
 )

@@ -426,7 +426,21 @@ def test_refused_in_a_sentence_before_any_work(make, drafter, said, call, monkey
     assert not fed
 
 
-@pytest.mark.parametrize("layers", [0, 4])
+def test_a_trained_head_must_be_one():
+    for head in ("x", 3, sl.drafters.ExitHead, sl.drafters.RecurrentHead(tiny_gpt2(0))):
+        with pytest.raises(ValueError) as error:
+            EarlyExit(1, head)
+        one_sentence(error, "must be an ExitHead or None")
+
+
+def test_an_exit_head_alone_drafts_nothing():
+    model = tiny_gpt2(0)
+    with pytest.raises(ValueError) as error:
+        sl.speculative(model, trained_head(model), torch.tensor([0, 1]), 5)
+    one_sentence(error, "EarlyExit(layers, head)")
+
+
+@pytest.mark.parametrize("layers", [0, 4, 1.5, "2", None, True])
 def test_a_model_of_so_many_layers_there_is_not(layers):
     with pytest.raises(ValueError) as error:
         first_layers(tiny_gpt2(0, layers=3), layers)
@@ -482,7 +496,7 @@ def test_a_model_with_skipped_layers_is_the_others_in_their_order(family):
         assert torch.allclose(own.feed(torch.tensor(ids)), uncached(shallow, ids), atol=1e-5)
 
 
-@pytest.mark.parametrize("kept", [[], [1, 0], [0, 0], [-1], [0, 3]])
+@pytest.mark.parametrize("kept", [[], [1, 0], [0, 0], [-1], [0, 3], [0.5], [True, 2], "ab", None, 3])
 def test_layers_that_are_not_there_cannot_be_kept(kept):
     with pytest.raises(ValueError, match="layers to keep are some of 0 to 2, ascending"):
         sl.drafters.with_layers(tiny_gpt2(0, layers=3), kept)

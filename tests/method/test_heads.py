@@ -479,20 +479,64 @@ def test_what_cannot_be_taught_is_said(model, lessons):
         ({"steps": 0}, "steps must be a whole number"),
         ({"batch": 0}, "batch must be a whole number"),
         ({"positions": 23}, "23 positions need texts of 25 tokens, and these have 24"),
+        ({"loss": ["KL"]}, "loss must be one of"),
+        ({"seed": None}, "seed must be a whole number"),
+        ({"seed": 2**64}, "seed must be a whole number"),
     ):
         with refused(match):
             train(head, lessons, quiet=True, **options)
+    for options, match in (
+        ({"positions": 0}, "positions must be a whole number"),
+        ({"positions": 23}, "23 positions need texts of 25 tokens"),
+        ({"every": 0}, "every must be a whole number"),
+    ):
+        with refused(match):
+            overlaps(head, lessons, **options)
+    wider = RecurrentHead(tiny_gpt2(0, width=8))
+    for call in (lambda *given: train(*given, quiet=True), overlaps):
+        for given, match in (
+            ((None, lessons), "head must be one of Heads, RecurrentHead and ExitHead, got None"),
+            ((RecurrentHead, lessons), "the class RecurrentHead"),
+            ((head, lessons.ids), "lessons must be Lessons"),
+            ((wider, lessons), "another target wrote these"),
+        ):
+            with refused(match):
+                call(*given)
+    with refused("nothing of this head is to be trained"):
+        train(RecurrentHead(model).requires_grad_(False), lessons, quiet=True)
     for given, match in (
         ((START, 0), "texts"),
         ((START, 2, 2), "a prompt (1, m)"),
         ((START[0], 2), "a prompt"),
         ((START, 2, 65), "the target has 64 positions"),
+        (([[0]], 2), "a prompt"),
+        ((START + 10**6, 2), "start must hold token ids from 0"),
+        ((START - 10**6, 2), "start must hold token ids from 0"),
+        ((START.float(), 2), "start must hold token ids from 0"),
+        ((START, 2, 9, "a"), "seed must be a whole number"),
+        ((START, 2, 9, 0, 0), "layer must be a whole number"),
+        ((START, 2, 9, 0, model.config.num_hidden_layers), "layer must be below"),
     ):
         with refused(match):
             Lessons.written(model, *given, quiet=True)
+    for target in (sl.GPT2(model), None, torch.nn.Linear(2, 2)):
+        with refused("written by a transformers model"):
+            Lessons.written(target, START, 2, 9, quiet=True)
+    for kind in (RecurrentHead, ExitHead):
+        for inner in (0, -1, 1.5, None):
+            with refused("inner must be a whole number"):
+                kind(model, inner)
     for held, match in ((0, "held must be"), (70, "of 70 texts, 70 cannot be held out")):
         with refused(match):
             lessons.split(held)
+
+
+def test_training_works_in_inference_mode_too(model, lessons):
+    head = Heads(model)
+    before = copy.deepcopy(head.state_dict())
+    with torch.inference_mode():
+        train(head, lessons, steps=1, quiet=True)
+    assert any(not torch.equal(before[k], w) for k, w in head.state_dict().items())
 
 
 def test_nothing_is_written_when_quiet(model, lessons, capsys):
@@ -536,6 +580,39 @@ def test_the_script_that_trains_it(tiny, tmp_path, monkeypatch, capsys):
     assert sum(w.numel() for w in head.parameters()) == 250_272
     assert (tmp_path / "head.safetensors").stat().st_size < 510_000
     assert "| head, rule block | 4.00 +- 0.50 | 8.00 +- 0.50 | 4.00 +- 0.50 |" in capsys.readouterr().out
+
+
+def test_the_script_refuses_before_it_works(tmp_path, monkeypatch, capsys):
+    from spec_lib.tiny import heads
+
+    monkeypatch.setattr(heads, "load_pair", None)
+    (tmp_path / "taken").write_text("")
+    for options, said in (
+        (["--out", str(tmp_path), "--texts", "0"], "--texts must be"),
+        (["--out", str(tmp_path), "--steps", "-1"], "--steps must be"),
+        (["--out", str(tmp_path / "taken")], "cannot write"),
+    ):
+        with pytest.raises(SystemExit):
+            heads.main(options)
+        assert said in capsys.readouterr().err
+
+
+def test_a_head_is_stored_whole_or_not_at_all(tiny, tmp_path, monkeypatch):
+    """What stops the writing leaves the head that was there, and nothing half-written."""
+    from spec_lib.drafters.shipped import save_head
+
+    head = shipped_head(tiny.target)
+    save_head(head, tmp_path)
+    before = (tmp_path / "head.safetensors").read_bytes()
+
+    def stopped(path, content):
+        path.open("wb").write(content[:1000])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        save_head(head, tmp_path)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("head.safetensors", before)]
 
 
 def test_tokens_per_pass_are_those_of_full_rounds(model):

@@ -232,6 +232,46 @@ def test_a_bad_shape_is_refused(parents):
     one_sentence(error)
 
 
+@pytest.mark.parametrize("parents", [None, 3])
+def test_what_is_no_shape_at_all_is_refused(parents):
+    with pytest.raises(ValueError, match="parents must be ints") as error:
+        Tree(TABLES[1], parents)
+    one_sentence(error)
+
+
+@pytest.mark.parametrize("chances", [[], [0], [0.3, 0.5], [1.2], [0.5, -0.1], [math.nan], [0.5, math.nan]], ids=repr)
+def test_chances_that_are_none_grow_no_tree(chances):
+    with pytest.raises(ValueError, match="chances must fall") as error:
+        library.best_tree(chances, 3)
+    one_sentence(error)
+
+
+def test_a_candidate_that_is_never_accepted_is_in_no_tree():
+    assert library.best_tree([0.5, 0, 0], 4) == [-1, 0, 1, 2]
+    for nodes in (0, -1, 1.5, True, "a"):
+        with pytest.raises(ValueError, match="nodes must be a whole number"):
+            library.best_tree([0.5], nodes)
+
+
+def rows(*shape):
+    return torch.full(shape, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "uniforms", "parents", "said"),
+    [
+        (rows(2, 4), rows(2, 4), rows(2), [-1, 0], "need p of shape (3, vocab)"),
+        (rows(3, 4), rows(4, 4), rows(2), [-1, 0], "q of (2, vocab)"),
+        (rows(3, 4), rows(2, 4), rows(1), [-1, 0], "2 uniforms"),
+        *[(rows(3, 4), rows(2, 4), rows(2), given, "2 parents") for given in ([-1], [-1, 0, 1], [1, -1], [-1, -2])],
+    ],
+)
+def test_the_rule_refuses_what_does_not_fit(p, q, uniforms, parents, said):
+    with pytest.raises(ValueError) as error:
+        library.verify_tree(p, q, torch.tensor([0, 1]), uniforms, parents)
+    one_sentence(error, said)
+
+
 def test_a_bad_way_of_drawing_is_refused():
     with pytest.raises(ValueError, match='siblings must be "without replacement", "independent" or "certain"') as error:
         Tree(TABLES[1], [-1], "greedy")
@@ -259,10 +299,12 @@ def test_who_cannot_verify_or_draft_a_tree_is_refused_before_any_work():
     refused(table, tree, "the rule mine verifies chains, and the draft is a tree", rule=mine)
     refused(table, Tree(RecurrentHead(tiny_gpt2(0)), [-1]), "a head needs hidden states, and a TableModel")
     refused(sl.GPT2(tiny_gpt2(1)), Tree(RecurrentHead(tiny_gpt2(0)), [-1]), "made for another target")
+    for other in (sl.drafters.Heads(tiny_gpt2(0)), NGram(), sl.drafters.EarlyExit(1), tree):
+        with pytest.raises(ValueError, match="grows from a RecurrentHead or from a model") as error:
+            Tree(other, [-1])
+        one_sentence(error, f"got a {type(other).__name__}")
     with pytest.raises(ValueError, match="draft must be a transformers model"):
         sl.speculative(table, Tree(3, [-1]), torch.tensor([0]), 4)
-    with pytest.raises(ValueError, match="draft must be a transformers model"):
-        sl.speculative(table, Tree(NGram(), [-1]), torch.tensor([0]), 4)
 
 
 def mine(p, q, drafted, uniforms):

@@ -924,7 +924,10 @@ def test_the_shipped_recordings_are_whole_small_and_named_by_their_processor():
         (["bench", "--sweep", "length", "--values", "4"], "no full round"),
         (["bench", "--sweep", "temperature", "--values", "nan"], "temperature must be"),
         (["bench", "--values", "3"], "--values are those of a --sweep"),
-        (["bench", "--more", "--max-new-tokens", "16"], "16 new tokens are no full round at gamma 16"),
+        (
+            ["bench", "--more", "--max-new-tokens", "16"],
+            "tree of 16, own pass: 16 new tokens are no full round at gamma 16",
+        ),
         (["bench", "--more", "--forward", "transformers"], "--more needs our own forward pass: leave out --forward"),
         (["bench", "--target", "a/b"], "needs a draft"),
         (["bench", "--draft", "a/b"], "needs a target"),

@@ -105,6 +105,8 @@ def with_layers(model: torch.nn.Module, kept: Sequence[int]) -> torch.nn.Module:
         raise ValueError(f"layers to keep are some of 0 to {len(all_layers) - 1}, ascending, got {described(given)}")
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = len(kept)
+    if types := getattr(config, "layer_types", None):  # by which the cache is made: one entry for each layer
+        config.layer_types = [types[i] for i in kept]
     shallow, trunk = (_shell(part, config) for part in (model, base))
     trunk._modules[name] = torch.nn.ModuleList(_numbered(all_layers[i], new, i) for new, i in enumerate(kept))
     shallow._modules[model.base_model_prefix] = trunk

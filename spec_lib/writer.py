@@ -110,8 +110,8 @@ class Writer:
         return done
 
     def _fetch(self, n, token, p, q, distribution) -> tuple[list[int], Round]:
-        """One transfer brings all that the host needs: the new tokens, and the round.  It waits here, and (with rule
-        "google", a model as drafter and no trace) nowhere else."""
+        """One transfer brings all that the host needs: the new tokens, and the round.  It waits here, and nowhere
+        else (with any rule but "deepmind", a drafter that does not wait, and no trace)."""
         sums, chances = torch.stack([p.sum(), distribution.sum()]), q.gather(1, self.x.unsqueeze(1)).squeeze(1)
         n = n.view(-1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
         tokens = torch.cat([token, self.given, n]).to(sums.dtype)  # in one type: `cat` would copy each by itself

@@ -183,7 +183,8 @@ def train(
             total.backward()
             optimiser.step()
             schedule.step()
-            bar.set_postfix(loss=f"{float(total.detach()) / len(found):.3f}", refresh=False)
+            if not quiet and step % 20 == 0:  # a look at the loss waits for the device
+                bar.set_postfix(loss=f"{float(total.detach()) / len(found):.3f}", refresh=False)
     return head
 
 
@@ -197,7 +198,7 @@ def overlaps(head: torch.nn.Module, lessons: Lessons, positions: int = 4, every:
     _refuse(head, lessons, positions)
     t = torch.arange(0, lessons.ids.shape[1] - positions - 1, every)
     along = t[:, None] + torch.arange(positions)
-    sums, count = torch.zeros(positions), 0
+    sums, count = torch.zeros(positions, device=lessons.final.device), 0
     for ids, hidden, final in zip(lessons.ids, lessons.hidden, lessons.final, strict=True):
         found = head(hidden[t], ids[along + 1])
         for j, logits in enumerate(found):

@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the last few tokens when they stood in this text before.  Derived in notebook 10."""
+"""Prompt lookup: what followed the last few tokens at their last occurrence in this text.  Derived in notebook 10."""
 
 from __future__ import annotations
 

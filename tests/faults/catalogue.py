@@ -676,14 +676,15 @@ TEXTS = (
     Text(
         "budget one too many",
         W,
-        "min(wanted, self.left - 1)",
-        "min(wanted, self.left)",
+        "min(self.wanted, self.left - 1)",
+        "min(self.wanted, self.left)",
         (
             "randomness",
             "every_token",
         ),
     ),
-    Text("budget one too few", W, "min(wanted, self.left - 1)", "max(min(wanted, self.left - 2), 0)", ("own_draft",)),
+    Text("budget one too few", W, "min(self.wanted, self.left - 1)", "max(min(self.wanted, self.left - 2), 0)",
+         ("own_draft",)),
     Text(
         "17a len(ids) as prompt length",
         W,
@@ -704,7 +705,7 @@ TEXTS = (
     ),
     Text("end-of-text of the plain loop overlooked", D, "if eos and int(unread) in eos:", "if False:"),
     Text("stop reason of the plain loop always length", D, '"eos" if ended else "length"', '"length"'),
-    Text("a round cut by budget or context not marked", W, "asked < wanted or draft.cut", "False"),
+    Text("a round cut by budget or context not marked", W, "self.asked < self.wanted or draft.cut", "False"),
     Text("a round cut by the end of the text not marked", W, "None, None, cut=True", "None, None, cut=False"),
     Text(
         "a plain round called a bonus",
@@ -810,7 +811,7 @@ TEXTS = (
         DRAW,
         "token = self.randomness.draw(distribution, self.size)",
     ),
-    Text("the draft's tokens drawn for one position", G, "size + i)", "size)"),
+    Text("the draft's tokens drawn for one position", G, "len(self.text) + len(self.distributions)", "len(self.text)"),
     Text("a trace holds the drafter's own buffer", "tracing", 't.to("cpu", copy=True)', 't.to("cpu")'),
     Text("every part is traced", "tracing", 'if "distributions" in self.parts:', "if self.parts:"),
     Text(
@@ -898,7 +899,7 @@ TEXTS = (
             "positions",
         ),
     ),
-    Text("draft's context crossed", G, "room = max(0, min(k, self.most - size + 1))", "room = k"),
+    Text("draft's context crossed", G, "int(max(0, min(k, self.most - size + 1)))", "k"),
     Text("tracing counts as work", G, "self.model.fed = fed", "pass"),
     Text(
         "tracing leaves its token in the cache",

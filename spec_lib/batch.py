@@ -83,11 +83,11 @@ class Engine:
         self.slots = at_least_one("slots", slots)
         arguments.a_gamma(gamma), arguments.a_rule(rule, None), arguments.a_trace(trace)
         drafter = NoDraft() if draft is None else as_drafter(draft)
-        if getattr(drafter, "branches", False):
-            raise ValueError("a batch verifies chains, and this drafter draws trees: draft a chain")
         self.gamma, self.rule, self.trace = (lambda rounds: 0) if draft is None else gamma, rule, trace
         self.target, self.drafter = as_rows(target, self.slots), drafter
         self.draft = as_rows(drafter.model, self.slots, "draft") if type(drafter) is ModelDrafter else None
+        if self.draft is None:
+            arguments.can_draft_in_a_batch(drafter, Row(self.target))
         self.texts, self.queue, self.broken = [], deque(), False  # texts[i] has slot i
 
     @property

@@ -172,6 +172,9 @@ def _check_reads_rows(model: CachedModel, role: str) -> None:
         found = [logits[-1].double() for logits in rows.feed(0, [ids[1:3], ids[4:]])]
         rough = 1000 * torch.finfo(next(network.parameters()).dtype).eps
         far = any((a - b).abs().max() > min(0.1, rough) * b.abs().max() for a, b in zip(found, want, strict=True))
+        far = far or "local" in getattr(
+            network.config, "attention_layers", ()
+        )  # a window of columns, too long for this
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
         far, why = True, type(error).__name__
     if far:

@@ -72,6 +72,9 @@ class Text:
                 for module in [real, *modules]:
                     for at in [k for k, v in vars(module).items() if v is old]:
                         patch.setattr(module, at, vars(copy)[name])
+                if isinstance(old, type) and any(c.__module__ != real.__name__ for c in old.__subclasses__()):
+                    for at in [k for k, v in vars(old).items() if isinstance(v, types.FunctionType)]:
+                        patch.setattr(old, at, vars(vars(copy)[name])[at])  # for what inherits them elsewhere
         for key, old in list(verification.RULES.items()):
             if getattr(old, "__module__", None) == real.__name__:
                 patch.setitem(verification.RULES, key, vars(copy)[old.__name__])
@@ -553,6 +556,62 @@ SEAMS = (
     Fault("16d at least two tokens", D, budget(lambda prompt, count: max(2, count)), ("budget",)),
     Fault("17b prompt counted in the budget", D, budget(lambda prompt, count: max(0, count - prompt + 1)), ("budget",)),
 )
+
+# A batch and its texts alone.  The greedy texts of a batch show nothing of what is wrong with its draft.
+SEEN_BY_ALL = ("batch_greedy", "batch_greedy_refilled", "batch_seeded", "batch_seeded_refilled", "batch_rounds")
+OF_THE_DRAFT = ("batch_seeded", "batch_seeded_refilled", "batch_rounds")
+REFILLED = ("batch_greedy_refilled", "batch_seeded_refilled", "batch_rounds")
+BATCHES = (
+    Text("one position for all texts", "rows", "self._logits(padded, at, column",
+         "self._logits(padded, at.amax(0, keepdim=True).expand_as(at), column", SEEN_BY_ALL),
+    Text("the columns of the longest text", "rows", "torch.where(real, at, self.columns - 1)",
+         "torch.where(real, start.amax() + step, self.columns - 1)", SEEN_BY_ALL),
+    Text("rejected columns not hidden", "rows", "<= at[..., None]", "<= 0 * at[..., None] + end", SEEN_BY_ALL),
+    Text("a token does not see itself", "rows", "<= at[..., None]", "< at[..., None]", SEEN_BY_ALL),
+    Text("padding written over the beginning", "rows", "torch.where(real, at, self.columns - 1)",
+         "torch.where(real, at, 0)", SEEN_BY_ALL),
+    Text("padding counted as tokens", "rows", "self.lengths[i] += n", "self.lengths[i] += longest", SEEN_BY_ALL),
+    Text("the last column's logits for every text", "rows", "range(max(0, n - keep), n)",
+         "range(longest - keep, longest)", OF_THE_DRAFT),
+    Text("the draft's keys and values not moved", "batch", "view.rows.move(view.slot, slot)",
+         "view.rows.move(view.slot, slot) if view is last.views[0]"
+         " else view.rows.lengths.__setitem__(slot, view.length)",
+         OF_THE_DRAFT),
+    Text("the length not moved with the text", "rows", "self.lengths[to] = self.lengths[source]", "pass", SEEN_BY_ALL),
+    Text("a freed slot keeps its length", "rows", "self.lengths[slot] = 0", "pass", REFILLED),
+    Text("a freed slot keeps what it held", "rows", "self._zero(slot)", "pass", ("batch_nan",)),
+    Text("one source for all texts", "batch", "eos_token_id, generator, self.trace",
+         "eos_token_id, vars(self).setdefault('one', torch.Generator().manual_seed(int(generator))), self.trace",
+         ("batch_seeded", "batch_seeded_refilled")),
+    Text("the first text's uniforms for every text", "batch", "eos_token_id, generator, self.trace",
+         "eos_token_id, vars(self).setdefault('one', generator), self.trace",
+         ("batch_seeded", "batch_seeded_refilled")),
+    Text("the first text's sampling for every text", "batch", "self.rule, sampling, draft_sampling",
+         "self.rule, vars(self).setdefault('one', sampling), draft_sampling", ("batch_samplings",)),
+    Text("a text's numbers read from its neighbour's", "batch", "                del seen[: len(part)]\n", "",
+         SEEN_BY_ALL),
+    Text("drafting stops with the shortest draft", "batch", "max(rooms, default=0)", "min(rooms, default=0)",
+         ("batch_rounds",)),
+    Text("wide slots begin empty", "row_models", "            self.cache[..., : self.columns, :] = old\n",
+         "            pass\n", ("batch_widened",)),
+    Text("wide layers begin empty", "row_models", "wide[:, :, : held.shape[2] - 1] = held[:, :, :-1]", "pass",
+         ("batch_widened",)),
+    Text("keys moved without values", "row_models", "self.cache[:, :, to, :, :length] = self.cache[:, :, source",
+         "self.cache[:, :1, to, :, :length] = self.cache[:, :1, source", SEEN_BY_ALL),
+    Text("layers not moved with the text", "row_models", "part[to, :, :length] = part[source, :, :length]", "pass",
+         SEEN_BY_ALL),
+    Text("logits of another text's rows", "row_models", "[i * n + j for i, kept", "[i + j for i, kept", SEEN_BY_ALL),
+    Text("one text's error ends them all", "batch", "except ValueError as error:", "except KeyError as error:",
+         ("batch_nan",)),
+    Text("one session for all texts", "batch", 'raise ValueError("the drafter\'s start gave',
+         'str("the drafter\'s start gave'),
+    Text("a local window of columns", "row_models", '"local" in getattr', '"none" in getattr'),
+    Text("a batch where the longest text moves the positions", "row_models", "model.facts.border is not None", "False"),
+    Text("an engine goes on after an interrupt", "batch", "self.broken = True", "self.broken = False"),
+    Text("trees in a batch", "arguments", 'fits = not getattr(drafter, "branches", False)', "fits = True"),
+    Text("two texts share a source", "decoding", "len({id(g) for g in sources}) < len(sources)", "False"),
+)  # fmt: skip
+
 
 # Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
 # architectures.py, sampling.py and gpt2.py as they stand: here, and nowhere else, are snippets of them.
@@ -1098,5 +1157,7 @@ TEXTS = (
     Text("what goes through early does not see the draft before it", OWN,
          "start, end = self.length + ahead, self.length + ahead + len(ids)",
          "start, end = self.length + (ahead > 0), self.length + (ahead > 0) + len(ids)", ("early_exit",)),
+    # --- batches: what each test sees of them is in `test_batches`
+    *BATCHES,
 )  # fmt: skip
 FAULTS = (*SEAMS, *TEXTS)

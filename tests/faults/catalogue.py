@@ -567,7 +567,7 @@ BATCHES = (
     Text("the columns of the longest text", "rows", "torch.where(real, at, self.columns - 1)",
          "torch.where(real, start.amax() + step, self.columns - 1)", SEEN_BY_ALL),
     Text("rejected columns not hidden", "rows", "<= at[..., None]", "<= 0 * at[..., None] + end", SEEN_BY_ALL),
-    Text("a token does not see itself", "rows", "<= at[..., None]", "< at[..., None]", SEEN_BY_ALL),
+    Text("a token in a batch does not see itself", "rows", "<= at[..., None]", "< at[..., None]", SEEN_BY_ALL),
     Text("padding written over the beginning", "rows", "torch.where(real, at, self.columns - 1)",
          "torch.where(real, at, 0)", SEEN_BY_ALL),
     Text("padding counted as tokens", "rows", "self.lengths[i] += n", "self.lengths[i] += longest", SEEN_BY_ALL),

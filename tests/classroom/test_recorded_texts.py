@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -50,6 +51,8 @@ def test_a_recording_is_written_as_it_is_read(tmp_path):
     assert text == recorded_texts.FILE.read_text("utf-8")
     (tmp_path / "a.json").write_text(text)
     assert sampled_texts(tmp_path / "a.json") == RECORDED
+    backwards = {name: Counter(dict(reversed(list(counts.items())))) for name, counts in RECORDED.runs.items()}
+    assert recorded_texts.to_json(replace(RECORDED, runs=backwards)) == text  # in whatever order it was counted
 
 
 GOOD = {"records": "sampled texts", "version": 1, "about": {}, "prompt": [1], "runs": {"a": {"1": {"2": 3}}}}

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import html
 import ipaddress
+import re
 import socket
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -127,11 +127,9 @@ class TrustedHost:
         await self.app(scope, receive, send)
 
     def trusted(self, given: str) -> bool:
-        try:
-            name = urlsplit(f"//{given}").hostname or ""
-        except ValueError:
-            return False
-        if self.addresses:
+        found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^][:@/?#\s]+))(?::\d*)?", given.lower())
+        name = found and (found[1] or found[2])
+        if name and self.addresses:
             with contextlib.suppress(ValueError):
                 return bool(ipaddress.ip_address(name))
         return name in self.names

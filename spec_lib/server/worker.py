@@ -41,7 +41,7 @@ class Event(NamedTuple):
     error: Refused | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # its events hold it again
 class Row:
     """One text that somebody asked for; what comes of it goes into `events`, which a request's rows share.
 
@@ -125,7 +125,7 @@ class Worker(threading.Thread):
             try:
                 self._admit(new)
                 self._leave()
-                for request, done in self.engine.step():
+                for request, done in self.engine.step() if self.rows else ():
                     self._round(*self.rows[id(request)], done)
             except Exception as error:  # of the engine itself: it cannot be trusted any more, the server lives
                 LOG.error("The engine failed", exc_info=error)

@@ -183,7 +183,7 @@ def serving(
         if small:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         server = Server(worker, limits, host, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
             assert ready.wait(PATIENCE)
@@ -239,13 +239,14 @@ def started(folder: Path, *options: str) -> Iterator[Process]:
 class Scripted:
     """An engine with the interface of `batch.Engine` that writes one given text, whatever it is asked.
 
-    tokens: of the text, `size` a round, the last of each round the target's own.  turn: called in each step; what it
-    raises comes out of it.  fail: the round in which each text fails alone.
+    tokens: of the text, `size` a round, the last of each round the target's own, in every other round after a draft
+    token that was rejected and one that was not looked at.  turn: called in each step; what it raises comes out of it.
+    fail: the round in which each text fails alone.
     """
 
     def __init__(self, tokens, size: int = 3, slots: int = 4, eos: bool = False, turn=lambda: None, fail: int = -1):
         self.tokens, self.size, self.slots, self.eos, self.turn, self.fail = list(tokens), size, slots, eos, turn, fail
-        self.queue, self.rows, self.asked = [], [], []
+        self.queue, self.rows, self.asked, self.done = [], [], [], []
 
     running = property(lambda self: len(self.rows))
     waiting = property(lambda self: len(self.queue))
@@ -277,12 +278,15 @@ class Scripted:
                 request.error, request.stop_reason, new = ValueError("the target's logits are NaN"), "error", None
             else:
                 request.given += len(new)
-                origin = "bonus" if len(new) > 1 else "plain"
-                new = Round(torch.tensor(new[:-1], dtype=torch.int64), len(new) - 1, new[-1], origin)
+                rejected = [0, 0] if len(request.rounds) % 2 else []
+                origin = "resampled" if rejected else "bonus" if len(new) > 1 else "plain"
+                drafted = torch.tensor([*new[:-1], *rejected], dtype=torch.int64)
+                new = Round(drafted, len(new) - 1, new[-1], origin)
                 request.rounds.append(new)
                 if request.given == request.most:
                     request.stop_reason = "eos" if self.eos and request.most == len(self.tokens) else "length"
             if request.stop_reason:
                 self.rows.remove(request)
+                self.done.append(request)
             done.append((request, new))
         return done

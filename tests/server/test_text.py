@@ -1,46 +1,12 @@
 """One text on its way to a client: characters come whole, stop strings are cut, wherever tokens and rounds fall."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_lib import Round
 from spec_lib.server.text import Text
+from tests.helpers.served_checks import PROMPT, cut, rounds, sent
 from tests.helpers.tokenizers import Bytes
-
-PROMPT = torch.tensor([[72, 105]])
-
-
-def rounds(tokens: list[int], sizes: list[int]) -> list[Round]:
-    """The tokens as rounds of these sizes in turn: all but the last of each were accepted."""
-    found, at = [], 0
-    while at < len(tokens):
-        new = tokens[at : at + sizes[len(found) % len(sizes)]]
-        drafted = torch.tensor([*new[:-1], 0], dtype=torch.int64)
-        found.append(Round(drafted, len(new) - 1, new[-1], "resampled"))
-        at += len(new)
-    return found
-
-
-def sent(data: bytes, stop: tuple[str, ...] = (), sizes=(1,), reason: str = "length") -> tuple[list[str], Text]:
-    """What is sent after each round, and the text."""
-    text, parts = Text(Bytes(), PROMPT, stop), []
-    every = rounds(list(data), list(sizes))
-    for i, done in enumerate(every):
-        parts.append("".join(piece for piece, _ in text.feed(done, reason if i == len(every) - 1 else None)))
-        if text.finish:
-            break
-    return parts, text
-
-
-def cut(text: str, stop: tuple[str, ...]) -> str:
-    """The text before the stop string that was complete first."""
-    for end in range(len(text) + 1):
-        at = [text.find(s, 0, end) for s in stop if s in text[:end]]
-        if at:
-            return text[: min(at)]
-    return text
 
 
 @pytest.mark.parametrize("sizes", [(1,), (5,), (2, 3), (1, 7)], ids=str)
@@ -62,10 +28,9 @@ def cut(text: str, stop: tuple[str, ...]) -> str:
 def test_stop_strings_are_cut_wherever_the_tokens_fall(stop, want, sizes):
     parts, text = sent(b"the most beautiful garden\nthe water", stop, sizes)
     whole = "the most beautiful garden\nthe water"
-    assert "".join(parts) == want == cut(whole, stop)
+    assert "".join(parts) == want == cut(whole, stop)[0]
     assert text.finish == ("length" if want == whole else "stop")
-    end = min((whole.find(s) + len(s) for s in stop if s in whole), default=len(whole))
-    assert text.tokens == end  # none behind the stop, and those of the stop itself
+    assert text.tokens == cut(whole, stop)[1]  # none behind the stop, and those of the stop itself
 
 
 def test_nothing_of_a_stop_string_is_sent_before_it_is_recognised():
@@ -89,8 +54,8 @@ def test_any_text_any_stops_any_rounds(text, stop, sizes):
     stop = tuple(stop)
     if text:
         parts, made = sent(text.encode(), stop, sizes)
-        assert "".join(parts) == cut(text, stop)
-        assert made.finish == ("length" if cut(text, stop) == text and not any(s in text for s in stop) else "stop")
+        assert ("".join(parts), made.tokens) == cut(text, stop)
+        assert made.finish == ("stop" if any(s in text for s in stop) else "length")
 
 
 @pytest.mark.parametrize("sizes", [(1,), (3,), (5, 2)], ids=str)

@@ -138,14 +138,13 @@ def read_all(opened: socket.socket) -> str:
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def read_until(opened: socket.socket, words: str) -> str:
-    """What comes until these words have; AssertionError where the connection ends before."""
-    said = b""
-    while words.encode() not in said:
+def read_until(opened: socket.socket, words: str, said: str = "") -> str:
+    """What comes until these words have, after what was `said`; AssertionError where the connection ends before."""
+    while words not in said:
         part = opened.recv(65536)
         assert part, f"{words!r} did not come: {said[-500:]!r}"
-        said += part
-    return said.decode("utf-8", "replace")
+        said += part.decode("utf-8", "replace")
+    return said
 
 
 # ---------------------------------------------------------------------------------------------------------- servers

@@ -120,7 +120,7 @@ def check_served_strangers() -> None:
             with server.asking(prompt=[1], max_tokens=60, stream=True) as opened:
                 said = read_until(opened, "data: ")
                 why()
-                said += read_until(opened, "\r\n0\r\n\r\n") if "\r\n0\r\n\r\n" not in said else ""
+                said = read_until(opened, "\r\n0\r\n\r\n", said)
             assert '{"error":' in said and "[DONE]" not in said
             until(server.idle, "it is written on")
 

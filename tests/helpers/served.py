@@ -217,7 +217,9 @@ def started(folder: Path, *options: str) -> Iterator[Process]:
     log = folder / "server.txt"
     with log.open("w", encoding="utf-8") as lines:
         command = [sys.executable, "-m", "spec_lib", "serve", "--port", "0", *options]
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=lines, stderr=lines)
+        # Shells let what runs in the background ignore Ctrl-C, these tests too; the server must not inherit that.
+        heed = (lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) if os.name == "posix" else None
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=lines, stderr=lines, preexec_fn=heed)
 
     def port():
         said = log.read_text("utf-8")

@@ -25,7 +25,7 @@ import torch
 from spec_lib import Round
 from tests.helpers.paths import ROOT
 
-PATIENCE = 30
+PATIENCE = 60
 JSON = {"content-type": "application/json"}
 PATH = "/v1/completions"
 

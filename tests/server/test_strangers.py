@@ -5,6 +5,7 @@ One server in a process of its own, as the command starts it, in float32 with 8 
 
 import contextlib
 import json
+import re
 import select
 import socket
 import sys
@@ -105,6 +106,39 @@ def test_a_body_without_a_length_is_read_to_the_bound(server):
                 break
         said = read_all(opened)
     assert said.startswith("HTTP/1.1 413 ") and sent < 64_000
+
+
+GOOD = b'{"prompt": "a", "max_tokens": 2}'
+START = f"POST {PATH} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode()
+SENT = {  # bytes, and the statuses that they are answered with
+    "another protocol": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", [400]),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [404, 400]),
+    "HTTP/1.0": (START.replace(b"1.1", b"1.0") + b"content-length: 32\r\n\r\n" + GOOD, [200]),
+    "no Host": (b"GET /health HTTP/1.1\r\n\r\n", [400]),
+    "two hosts": (b"GET /health HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n", [400]),
+    "a negative length": (START + b"content-length: -5\r\n\r\n", [400]),
+    "two lengths": (START + b"content-length: 5\r\ncontent-length: 6\r\n\r\nhello", [400]),
+    "a chunk that is none": (START + b"transfer-encoding: chunked\r\n\r\nzz\r\n", [400]),
+    "long headers": (b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000 + b"\r\n\r\n", [200]),
+    "many headers": (b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + b"x: 1\r\n" * 3000 + b"\r\n", [200]),
+    "a tunnel": (b"CONNECT evil.example:80 HTTP/1.1\r\nhost: localhost\r\n\r\n", [404]),
+    "one after the other": ((START + b"content-length: 32\r\n\r\n" + GOOD) * 5, [200] * 5),
+    "asks first": (START + b"expect: 100-continue\r\ncontent-length: 32\r\n\r\n" + GOOD, [100, 200]),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_bytes_that_are_odd_http(server, name):
+    data, statuses = SENT[name]
+    assert len(GOOD) == 32
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as opened:
+        opened.sendall(data)
+        said = ""
+        while len(found := re.findall(r"^HTTP/1\.1 (\d+) ", said, re.M)) < len(statuses):
+            part = opened.recv(65536)
+            assert part, said
+            said += part.decode("utf-8", "replace")
+    assert [int(status) for status in found] == statuses or name == "HTTP/2"
 
 
 def test_ways_that_lead_nowhere(server):

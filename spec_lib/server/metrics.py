@@ -17,7 +17,7 @@ HELP = {
     "spec_decode_num_drafts": "Drafts that were verified, one a round of a text",
     "spec_decode_num_draft_tokens": "Tokens in these drafts",
     "spec_decode_num_accepted_tokens": "Draft tokens that the target accepted",
-    "spec_decode_num_rejected_tokens": "Draft tokens that the target rejected: one at most a draft",
+    "spec_decode_num_rejected_tokens": "Draft tokens that the target rejected, token by token: one at most a draft",
     "generation_tokens": "Tokens that were written",
     "prompt_tokens": "Tokens of the prompts, once for each text",
 }
@@ -52,7 +52,8 @@ class Metrics:
         self.totals["spec_decode_num_drafts"] += len(done.drafted) > 0
         self.totals["spec_decode_num_draft_tokens"] += len(done.drafted)
         self.totals["spec_decode_num_accepted_tokens"] += accepted
-        self.totals["spec_decode_num_rejected_tokens"] += done.origin == "resampled" and tokens > done.accepted
+        rejected = done.token_by_token and done.origin == "resampled" and tokens > done.accepted
+        self.totals["spec_decode_num_rejected_tokens"] += rejected
         self.totals["generation_tokens"] += tokens
         self.positions.update(range(accepted))
 

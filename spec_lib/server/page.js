@@ -34,7 +34,9 @@ const say = (words, wrong = false) => {
 
 const count = usage => {
   const { accepted_prediction_tokens: a, rejected_prediction_tokens: r } = usage.completion_tokens_details;
-  const rate = a + r ? `acceptance rate ${(a / (a + r)).toFixed(2)} (${a} accepted, ${r} rejected)` : "no draft verified";
+  let rate = "no draft verified";
+  if (r === null) rate = `${a} accepted, no acceptance rate where a draft is verified as a whole`;
+  else if (a + r) rate = `acceptance rate ${(a / (a + r)).toFixed(2)} (${a} accepted, ${r} rejected)`;
   return `${usage.completion_tokens} tokens, ${rate}`;
 };
 

@@ -105,11 +105,12 @@ class Completion(Response):
         await send({"type": "http.response.body", "body": b""})
 
     def usage(self) -> dict:
-        """The counts so far; alpha = accepted / (accepted + rejected), from any client."""
+        """The counts so far; alpha = accepted / (accepted + rejected), from any client, where it is defined."""
         read, events = sum(map(len, self.asked.prompts)), self.last.values()
         written = sum(event.tokens for event in events)
         details = {"accepted_prediction_tokens": sum(event.accepted for event in events)}
-        details["rejected_prediction_tokens"] = sum(event.rejected for event in events)
+        rejected = [event.rejected for event in events]
+        details["rejected_prediction_tokens"] = None if None in rejected else sum(rejected)
         counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
         return {**counts, "completion_tokens_details": details}
 

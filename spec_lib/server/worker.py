@@ -30,13 +30,14 @@ FAILED = "the engine failed while this text was written and was started anew: as
 class Event(NamedTuple):
     """What became of a row in one round: its pieces (text, origin), and the counts of `Text` so far.
 
+    rejected: None under a rule that does not go token by token, whose rejections say nothing of single tokens.
     finish: "stop" or "length" in the last event, or error: why there is no more."""
 
     row: Row
     pieces: list[tuple[str, str]] = []
     tokens: int = 0
     accepted: int = 0
-    rejected: int = 0
+    rejected: int | None = 0
     finish: str | None = None
     error: Refused | None = None
 
@@ -116,6 +117,14 @@ class Worker(threading.Thread):
     # ----------------------------------------------------------------------------------------- in the engine's thread
 
     def run(self) -> None:
+        try:
+            self._work()
+        finally:
+            if not self.closed:  # nobody is to wait for what does not come
+                why = Refused(503, "the engine has ended: the server has to be started anew", code="engine_failed")
+                self.loop.call_soon_threadsafe(self.end_all, why)
+
+    def _work(self) -> None:
         while True:
             with self.lock:
                 self.lock.wait_for(lambda: self.inbox or self.rows or self.closed)
@@ -176,7 +185,8 @@ class Worker(threading.Thread):
         else:
             self.metrics.times["inter_token_latency_seconds"].observe((now - row.seen) / new, new)
         row.seen = now
-        event = Event(row, pieces, text.tokens, text.accepted, text.rejected, text.finish)
+        rejected = text.rejected if done.token_by_token else None
+        event = Event(row, pieces, text.tokens, text.accepted, rejected, text.finish)
         if text.finish is None:
             self.events.append(event)
             return

@@ -176,6 +176,34 @@ def test_an_engine_that_cannot_be_made_again(pair):
         assert server.ask("GET", "/health")[0] == 200 and server.idle()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_leaves_nobody_waiting(pair):
+    """It should not; then texts end with an error, and /health says so."""
+
+    def turn():
+        raise SystemExit
+
+    with serving(pair, engine=engine(turn=turn)) as server:
+        for stream in (False, True):
+            status, _, text = server.ask("POST", PATH, json.dumps({"prompt": [1], "stream": stream}))
+            assert status == 503 and "engine has ended" in json.loads(text)["error"]["message"]
+        until(lambda: server.ask("GET", "/health")[0] == 503, "the server says that it is well")
+
+
+def test_the_names_of_this_machine():
+    """Where every address is listened on, those who come use any of them, or the machine's name."""
+    here = socket.gethostname().lower()
+    for host, good, bad in [
+        ("127.0.0.1", ["localhost:8000", "127.0.0.1", "[::1]:1"], ["10.0.0.1", "evil.example"]),
+        ("10.0.0.1", ["localhost", "10.0.0.1:80"], ["10.0.0.2", "evil.example"]),
+        ("lab.example", ["LAB.example:80", "localhost"], ["evil.example", "x.lab.example"]),
+        ("0.0.0.0", ["10.0.0.1:80", "[fe80::1]", "localhost", here], ["evil.example", "10.0.0.1.evil.example", ""]),
+        ("::", ["10.0.0.1:80", "[::1]:80"], ["evil.example", "[::1", "[evil.example]"]),
+    ]:
+        trusted = app.TrustedHost(None, host).trusted
+        assert all(map(trusted, good)) and not any(map(trusted, bad)), host
+
+
 def test_what_the_engine_refuses_is_the_clients_error(pair):
     """Such as a prompt that begins with padding: said in the engine's own sentence."""
 

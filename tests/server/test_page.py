@@ -4,6 +4,7 @@ Skipped where there is no Chromium; with COURSE_NEEDS_BROWSER set, as in CI, tha
 """
 
 import os
+import re
 import threading
 from contextlib import ExitStack
 
@@ -170,6 +171,19 @@ def test_the_text_comes_in_pieces_and_can_be_stopped(driver):
         page.write(prompt="b", max_tokens="20")  # and it writes again
         page.said("Done")
         assert page.text() == "a" * 20
+
+
+def test_a_rule_that_has_no_acceptance_rate_is_shown_none(driver, pair):
+    from spec_lib.batch import Engine
+
+    with serving(pair, engine=lambda: Engine(pair.target, pair.draft, rule="block")) as server:
+        page = Shown(driver, server)
+        page.write(prompt=ONCE, max_tokens="30")
+        said = page.said("Done")
+        assert "no acceptance rate" in said and re.match(r"30 tokens, \d+ accepted", said)
+        usage = server.post(prompt=ONCE, max_tokens=30)[1]["usage"]
+        assert usage["completion_tokens_details"]["rejected_prediction_tokens"] is None
+        assert server.counted("spec_decode_num_rejected_tokens_total") == 0
 
 
 def test_errors_are_shown(driver, server):

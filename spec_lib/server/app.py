@@ -69,9 +69,9 @@ def make_app(worker: Worker, limits: Limits, host: str = "127.0.0.1") -> Starlet
         return Response(worker.metrics.text(worker.running(), worker.waiting()), media_type=metrics.TYPE)
 
     async def health(request: Request) -> Response:
-        return as_json(
-            {"status": "ok"} if worker.is_alive() else {"status": "no engine"}, 200 if worker.is_alive() else 503
-        )
+        if not worker.is_alive():
+            raise Refused(503, "the engine has ended: the server has to be started anew", code="engine_failed")
+        return as_json({"status": "ok"})
 
     async def page(request: Request) -> Response:
         name = request.url.path.strip("/") or "page.html"
@@ -97,12 +97,8 @@ def make_app(worker: Worker, limits: Limits, host: str = "127.0.0.1") -> Starlet
         *(Route(file, page) for file in files),
     ]
     handlers = {Refused: _refused, HTTPException: _http, ClientDisconnect: _gone, 500: _broken}
-    app = Starlette(
-        routes=routes,
-        middleware=[Middleware(TrustedHost, host=host)],
-        exception_handlers=handlers,
-        lifespan=lifespan,
-    )
+    names = [Middleware(TrustedHost, host=host)]
+    app = Starlette(routes=routes, middleware=names, exception_handlers=handlers, lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 

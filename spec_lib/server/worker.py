@@ -1,6 +1,6 @@
 """The engine's thread: it alone touches models, caches and tensors, and hands what comes to the event loop.
 
-`submit`, `room` and `end_all` belong to the event loop, the rest to the thread; what both see is the inbox under its
+The first half of `Worker` belongs to the event loop, the second to the thread; what both see is the inbox under its
 lock, each row's flag `cancelled`, and the events that are handed over.
 """
 
@@ -80,7 +80,7 @@ class Worker(threading.Thread):
     def submit(self, rows: list[Row]) -> None:
         """Rows to write; Refused where there is no room for all of them."""
         if self.ending:
-            raise self.ending
+            raise self.ending.with_traceback(None)  # else it would hold those of all that were told
         if len(self.open) + len(rows) > self.texts:
             raise busy(f"{len(self.open)} texts are in work or waiting, and {self.texts} can be: ask again in a moment")
         self.open.update(rows)
@@ -103,10 +103,12 @@ class Worker(threading.Thread):
         self.join(1)
 
     def waiting(self) -> int:
-        return len(self.inbox) + (self.engine.waiting if self.engine else 0)
+        engine = self.engine
+        return len(self.inbox) + (engine.waiting if engine else 0)
 
     def running(self) -> int:
-        return self.engine.running if self.engine else 0
+        engine = self.engine
+        return engine.running if engine else 0
 
     def _hand_over(self, events: list[Event]) -> None:
         for event in events:

@@ -5,6 +5,7 @@ data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` above it.
 `chi_squared`, `laboratory`, `faulty` and `clinic`, and with `recorded_texts` and `real_patients`.
 """
 
+from .batch_faults import BATCH_FAULTS, in_a_batch, texts_alone
 from .blocks import accepted_and_distances
 from .broken import check_broken_rule
 from .claims import CLAIMS, SETTLED, ask_again, keep_answers, kept_answers
@@ -30,11 +31,13 @@ from .nb08 import (
 from .nb09 import check_break_even_batch, check_speed
 from .nb10 import check_choose, check_find, check_two_ways
 from .nb11 import check_prefix_weights, check_same_probability
+from .nb12 import check_batch_speedup, check_sees, check_steps
 from .nb13 import as_derived, check_grown, check_next_length, check_visible
 from .nb14 import check_branch_from, check_tree_mask, check_two_candidates
 from .real_patients import check_real_patients
 
 __all__ = [
+    "BATCH_FAULTS",
     "CLAIMS",
     "Case",
     "Exercise",
@@ -48,6 +51,7 @@ __all__ = [
     "check_break_even_c",
     "check_branch_from",
     "check_broken_rule",
+    "check_batch_speedup",
     "check_bytes_read",
     "check_choose",
     "check_cost_per_token",
@@ -73,8 +77,10 @@ __all__ = [
     "check_round_tokens",
     "check_same_probability",
     "check_samples_needed",
+    "check_sees",
     "check_smallest_test",
     "check_speed",
+    "check_steps",
     "check_temperature",
     "check_token_probabilities",
     "check_tokens_from_positions",
@@ -89,12 +95,14 @@ __all__ = [
     "every_text",
     "first_tokens",
     "host_reads",
+    "in_a_batch",
     "keep_answers",
     "kept_answers",
     "largest_difference",
     "random_rounds",
     "stretches",
     "target_texts",
+    "texts_alone",
     "total_variation",
     "ward",
 ]

@@ -25,6 +25,7 @@ from .limit import plot_measured_roofline, plot_time_parts
 from .passes import plot_kv_cache, plot_prefixes, seen_by
 from .rounds import acceptance_positions, plot_acceptance, plot_ending, plot_rounds, plot_tapes, round_rows, tape_rows
 from .rounds_cost import plot_round_cost, round_parts
+from .slots import plot_rectangle, plot_slots
 from .speed import plot_reported, plot_sweep, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
 from .sweeps import plot_sweeps, sweep_positions
@@ -69,12 +70,14 @@ __all__ = [
     "plot_power_curves",
     "plot_prefixes",
     "plot_ranks",
+    "plot_rectangle",
     "plot_region",
     "plot_reported",
     "plot_roofline",
     "plot_round_cost",
     "plot_rounds",
     "plot_scores",
+    "plot_slots",
     "plot_statistics",
     "plot_sweep",
     "plot_sweeps",

@@ -114,6 +114,9 @@ BATCH_SPEEDUP = Exercise.against(
         "a plain pass writes a token for each text, so it reads `batch` of them": (
             lambda t, v, d, b, g: _gain(t, v, d, b, g, plain=v(1))
         ),
+        "plain decoding of a batch is one pass over `batch` tokens, not `batch` passes over one": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, plain=b * v(1))
+        ),
         "the draft model runs once for each drafted position: gamma passes": (
             lambda t, v, d, b, g: _gain(t, v, d, b, g, passes=1)
         ),
@@ -187,7 +190,7 @@ STEPS = Exercise.against(
         ),
         "slots work at the same time: this writes one text after the other": lambda rounds, slots: sum(rounds),
     },
-    errors={"ValueError": "there may be more slots than texts: a slot that was never used is free at step 0"},
+    errors={"IndexError": "there may be more slots than texts: a slot that was never used is free at step 0"},
 )
 
 

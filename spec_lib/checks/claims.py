@@ -26,9 +26,9 @@ SETTLED = (
     ("F", "03", "alone they favour what both models favour; only with the resampled tokens is the distribution p"),
     (
         "F",
-        "00, 05",
-        "each text has the same probability under both, but they spend their random numbers differently (with shared "
-        "noise, notebook 11, it is true)",
+        "00, 05, 11",
+        "each text has the same probability under both, but they spend their random numbers differently (with 11's "
+        "shared noise it is true)",
     ),
     ("F", "00, 08", "that alpha is accepted over verified: draft tokens after a rejection were never verified"),
     ("T", "00, 04", "each target pass adds at least one token to the text"),
@@ -37,7 +37,7 @@ SETTLED = (
     ("F", "08, 09", "often, not always: acceptance is the overlap of p and q, which can shrink as both get sharper"),
     ("F", "08, 09", "each further position is reached less often, and costs a draft pass all the same"),
     ("T", "03, 04", "the test needs the q that the token was drawn from, and any such q will do"),
-    ("T", "09", "it does more arithmetic for each token, which a server with many requests may not have to spare"),
+    ("T", "09, 12", "it does more arithmetic for each token, which a server with many requests may not have to spare"),
 )
 
 

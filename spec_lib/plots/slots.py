@@ -59,9 +59,12 @@ def plot_slots(steps: Sequence[Sequence[tuple[int, int]]], slots: int, title: st
                 look = {"color": SHADES[text % len(SHADES)], "hatch": HATCHES[text // len(SHADES) % len(HATCHES)]}
                 axis.barh(slot, 0.96, 0.84, left=step + 0.02, edgecolor="white", **look)
                 ink = "black" if text % len(SHADES) in (1, 3) else "white"
-                axis.text(step + 0.5, slot, str(tokens), ha="center", va="center", color=ink, fontsize=9)
-                if step == 0 or text not in [t for t, _ in steps[step - 1]]:
-                    axis.text(step + 0.06, slot - 0.31, f"text {text}", ha="left", va="center", color=ink, fontsize=6)
+                box = {"facecolor": look["color"], "edgecolor": "none", "pad": 1}
+                axis.text(step + 0.5, slot, str(tokens), ha="center", va="center", color=ink, fontsize=9, bbox=box)
+                before = steps[step - 1] if step else []
+                if slot >= len(before) or before[slot][0] != text:  # it is new here
+                    axis.text(step + 0.06, slot - 0.3, f"text {text}", ha="left", va="center", color=ink, fontsize=6,
+                              bbox=box)  # fmt: skip
         axis.set_yticks(range(slots), [f"slot {i}" for i in range(slots)])
         axis.set(xlabel="step (each is one target pass; numbers: tokens written)", xlim=(0, len(steps)))
         axis.set_ylim(slots - 0.4, -0.6)

@@ -7,8 +7,18 @@ notebooks replay; `copying` reads a recording of another kind.  The clock and th
 
 from ..devices import machine
 from .batch_records import BatchPoint, BatchSweep, BatchTimes, batch_recording
-from .batch_tables import BatchRow, Best, batch_csv, batch_rows, batch_table, best_gammas, predicted_speedup
-from .batches import batch_passes, batch_sweep
+from .batch_tables import (
+    BatchRow,
+    Best,
+    batch_csv,
+    batch_rows,
+    batch_table,
+    batch_words,
+    best_gammas,
+    predicted_speedup,
+)
+from .batch_timing import batch_passes
+from .batches import batch_sweep
 from .comparison import compare, sweep
 from .drafting import drafting_cost
 from .errors import Ratio, ratio, t_quantile
@@ -86,6 +96,7 @@ __all__ = [
     "batch_rows",
     "batch_sweep",
     "batch_table",
+    "batch_words",
     "best_gammas",
     "can_be_fast",
     "clock",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ..sampling import Sampling
 from .measured import Counts, curve, number, times, whole
@@ -16,18 +17,28 @@ FILE = FOLDER / "amd-epyc-tiny-batches.json"
 CPU, WALL = "process CPU seconds", "seconds of the wall clock"
 
 
+class Parts(NamedTuple):
+    """Seconds of one batch spent in passes: over the prompts (of both models), of the target, of the draft."""
+
+    prompts: float
+    target: float
+    draft: float
+
+
 @dataclass
 class BatchTimes:
     """One batch size written at one gamma (0: plain decoding); each list has an entry for each batch.
 
     seconds: from the prompts to the last token.  counts: of its texts, added up.  steps: rounds until its slowest text
-    was done.  text: equal numbers, equal batches of texts, as at temperature 0.
+    was done.  text: equal numbers, equal batches of texts, as at temperature 0.  parts: of the seconds; none on a GPU,
+    where to wait for each pass would slow the batch down.
     """
 
     seconds: list[float] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     text: list[int] = field(default_factory=list)
+    parts: list[Parts] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, what: str, data: dict, runs: int) -> BatchTimes:
@@ -36,9 +47,10 @@ class BatchTimes:
             [Counts(*(whole(f"a count of {what}", x) for x in counts)) for counts in data["counts"]],
             [whole(f"steps of {what}", x, 1) for x in data["steps"]],
             [whole(f"a text's number of {what}", x) for x in data["text"]],
+            [Parts(*(number(f"a part of {what}", x) for x in parts)) for parts in data["parts"]],
         )
         for name, values in vars(found).items():
-            if len(values) != runs:
+            if len(values) != runs and (values or name != "parts"):
                 raise ValueError(f"{name} of {what} are {len(values)}, but runs are {runs}")
         if any(c.passes < 1 or c.full_tokens > c.passes + c.accepted for c in found.counts):
             raise ValueError(f"the counts of {what} do not add up")

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from time import process_time
 
 import torch
 
 from ..batch import Engine
 from ..decoding import speculative_batch
 from ..gpt2 import GPT2
-from ..numbers import as_int, at_least_one
+from ..numbers import at_least_one
 from ..pairs import Pair
 from ..records import Generation
-from ..row_models import as_rows
 from ..sampling import Sampling
-from .batch_records import CPU, WALL, BatchPoint, BatchSweep, BatchTimes
+from .batch_records import BatchPoint, BatchSweep, BatchTimes, Parts
+from .batch_timing import ClockedBatch, batch_passes, clock_of, seconds_of
 from .measured import Counts
 from .recording import about_here, threads_of
 from .settings import BATCH_GAMMAS, BATCH_NEW, BATCH_SIZES, TARGET, Setting, prompts_for
-from .timing import clock, rotated, rounded
+from .timing import rotated, rounded
 
 
 def batch_sweep(
@@ -59,11 +58,11 @@ def batch_sweep(
             texts = [prompts[(run + j) % len(prompts)] for j in range(point.size)]
             for gamma in rotated((0, *gammas), run):
                 length = new if run else setting.gamma + 1
-                seconds, written = _write(pair, texts, length, gamma, setting.sampling, run, timed)
+                written, *spent = _write(pair, texts, length, gamma, setting.sampling, run, timed)
                 assert all(len(g.tokens) == length for g in written), f"a text has not {length} tokens, gamma {gamma}"
                 if run:
                     numbers = known.setdefault((point.size, gamma), {})
-                    _keep(point.variants[gamma], gamma, seconds, written, numbers)
+                    _keep(point.variants[gamma], gamma, written, *spent, numbers)
             if run:
                 longest = max(ids.shape[1] for ids in texts)
                 _time_passes(pair, point, gammas, longest + (new - setting.gamma - 1) // 2, timed)
@@ -86,20 +85,6 @@ def checked(
     return *found, Setting(found[1][-1], new, s.temperature, s.top_k, s.top_p, prompt)
 
 
-def clock_of(pair: Pair) -> str:
-    """`CPU` where one thread of a CPU does everything, since other processes do not count there; `WALL` elsewhere."""
-    alone = pair.device.type == "cpu" and threads_of(pair) == 1
-    return CPU if alone and os.name != "nt" else WALL  # Windows counts the CPU's time in steps of 16 ms
-
-
-def _seconds(call: Callable[[], object], timed: str, device: torch.device) -> float:
-    if timed == WALL:
-        return clock(call, device)
-    started = process_time()
-    call()
-    return process_time() - started
-
-
 def _load() -> list[float]:
     """The machine's load average of the last minute; [] where there is none."""
     return [round(os.getloadavg()[0], 2)] if hasattr(os, "getloadavg") else []
@@ -107,14 +92,20 @@ def _load() -> list[float]:
 
 def _write(
     pair: Pair, texts: list[torch.Tensor], new: int, gamma: int, sampling: Sampling, run: int, timed: str
-) -> tuple[float, list[Generation]]:
-    """One batch, and the seconds that it took."""
-    models = (pair.target, pair.draft if gamma else None)
+) -> tuple[list[Generation], float, Parts | None]:
+    """One batch, the seconds that it took, and their parts, but for a GPU."""
+    spent = dict.fromkeys(Parts._fields, 0.0)
+    target, draft = pair.target, pair.draft if gamma else None
+    if pair.device.type == "cpu":
+        target = ClockedBatch(target, spent, "target", timed)
+        draft = ClockedBatch(draft, spent, "draft", timed) if gamma else None
     options = {"gamma": gamma or 1, "sampling": sampling, "slots": len(texts)}
     options["generators"] = [100_000 * run + j for j in range(len(texts))]
     written: list[Generation] = []
-    seconds = _seconds(lambda: written.extend(speculative_batch(*models, texts, new, **options)), timed, pair.device)
-    return seconds, written
+    seconds = seconds_of(
+        lambda: written.extend(speculative_batch(target, draft, texts, new, **options)), timed, pair.device
+    )
+    return written, seconds, Parts(*rounded(spent.values())) if pair.device.type == "cpu" else None
 
 
 def _time_passes(pair: Pair, point: BatchPoint, gammas: list[int], context: int, timed: str) -> None:
@@ -124,41 +115,13 @@ def _time_passes(pair: Pair, point: BatchPoint, gammas: list[int], context: int,
     point.draft_v += rounded(batch_passes(pair.draft, point.size, (1,), context, 2, timed)[1])
 
 
-def _keep(kept: BatchTimes, gamma: int, seconds: float, written: list[Generation], known: dict) -> None:
+def _keep(
+    kept: BatchTimes, gamma: int, written: list[Generation], seconds: float, parts: Parts | None, known: dict
+) -> None:
     """One batch, counted after the clock was read.  known: batches of texts so far, by number."""
     kept.seconds += rounded([seconds])
+    kept.parts += [] if parts is None else [parts]
     kept.counts.append(Counts.added(Counts.of(g.rounds, gamma) for g in written))
     kept.steps.append(max(len(g.rounds) for g in written))
     texts = tuple(sorted(tuple(g.ids[0].tolist()) for g in written))
     kept.text.append(known.setdefault(texts, len(known)))
-
-
-@torch.no_grad()
-def batch_passes(
-    model, size: int, counts: Sequence[int], context: int = 64, runs: int = 20, timed: str = WALL
-) -> dict[int, list[float]]:
-    """v(n) of a batch: seconds of `runs` passes over n new tokens of each of `size` texts, for each n in counts.
-
-    model: as `as_rows` takes it; each text already has `context` tokens in the KV cache.  The counts take turns, in an
-    order that rotates; one turn warms up.  timed: `WALL` or `CPU`.  ValueError for a size, context or count below 1,
-    and for more positions than the model has.
-    """
-    counts, size, runs = [as_int(n) or 0 for n in counts], at_least_one("size", size), at_least_one("runs", runs)
-    if not counts or min(counts) < 1:
-        raise ValueError(f"counts must be whole numbers of at least 1, got {counts}")
-    rows, longest = as_rows(model, size), at_least_one("context", context) + max(counts)
-    if rows.model.max_length is not None and longest > rows.model.max_length:
-        raise ValueError(f"{context} + {max(counts)} tokens are more than the model's {rows.model.max_length}")
-    ids = torch.arange(longest, device=rows.model.device) % rows.model.vocab  # any tokens: each takes as long
-    for slot in range(size):
-        rows.clear(slot)
-        rows.feed(slot, [ids[:context]], 1)
-    found: dict[int, list[float]] = {n: [] for n in counts}
-    for run in range(runs + 1):
-        for n in rotated(counts, run):
-            new = [ids[context : context + n]] * size
-            seconds = _seconds(lambda new=new: rows.feed(0, new), timed, rows.model.device)
-            rows.lengths[:] = [context] * size
-            if run:
-                found[n].append(seconds)
-    return found

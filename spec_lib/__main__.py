@@ -7,8 +7,9 @@ import os
 import sys
 from pathlib import Path
 
+from .benching import bench
 from .generating import generate
-from .options import load, needs_own_pass, on_own_pass, parser, refuse_pair, setting_of, sweep_values
+from .options import load, parser, refuse_pair
 from .server.command import serve
 
 
@@ -29,75 +30,6 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-
-
-def bench(args: argparse.Namespace) -> int:
-    """Measure, print the table, and write JSON, CSV and the figure: all of them or none."""
-    import io
-    import json
-    from dataclasses import asdict, replace
-
-    import matplotlib
-
-    from . import benchmark, plots
-    from .files import progress, save, writable
-    from .numbers import at_least_one
-
-    setting = setting_of(args, args.prompt)
-    runs = at_least_one("--runs", (10 if args.sweep else 50) if args.runs is None else args.runs)
-    values = sweep_values(args, setting)
-    more = tuple(benchmark.MORE) if args.more else ()
-    if args.sweep == "gamma":  # a tree's gamma is its own number of nodes
-        more = tuple(name for name in more if benchmark.MORE[name].gamma is None)
-    for name in more:
-        benchmark.own_setting(setting, name)
-    needs_own_pass(args)
-    refuse_pair(args)
-    files = {kind: writable(path) for kind, path in bench_files(args.out).items()}
-
-    pair = load(args)
-    if args.sweep == "draft" and values:
-        if args.target is None and not pair.name.startswith("tiny"):
-            raise ValueError("--sweep draft with --values needs --target")
-        args.target = args.target or "tiny"
-        others = {name: load(args, name) for name in values}
-        shared = {"target": pair.target, "tokenizer": pair.tokenizer, "prompts": pair.prompts}
-        values = {name: replace(other, **shared) for name, other in others.items()}
-    pairs = values.values() if args.sweep == "draft" and values else [pair]
-    own = all(on_own_pass(args, each) for each in pairs)  # one table: where one of them cannot, none does
-    matplotlib.use("Agg")  # needs no screen
-    picture, machine = io.BytesIO(), benchmark.machine(pair.device)
-    if args.sweep:
-        variants = (benchmark.TARGET, benchmark.DRAFT, benchmark.GOOGLE, *(benchmark.FAST if own else ()), *more)
-        measured = benchmark.sweep(pair, args.sweep, values, setting, runs, variants, progress)
-        words = ["\n".join([benchmark.table(m), *benchmark.in_words(m)]) for m in measured]
-        tables = [f"{args.sweep} {m.value}\n{text}\n" for m, text in zip(measured, words, strict=True)]
-        found = {f"{pair.name} on {machine}": measured}
-        plots.plot_sweep(found, f"Speed-up against {args.sweep}", args.sweep, save=picture)
-    else:
-        variants = (*(benchmark.ALL if own else benchmark.VARIANTS), *more)
-        measured = [benchmark.compare(pair, setting, runs, variants, progress)]
-        tables = [benchmark.table(measured[0]), *benchmark.in_words(measured[0])]
-        title = f"{pair.name}, {runs} texts of {setting.new} tokens"
-        plots.plot_variants(benchmark.rows(measured[0]), title, save=picture)
-    written = {"machine": machine, "pair": pair.name, "measurements": [asdict(m) for m in measured]}
-    texts = {"json": json.dumps(written), "csv": benchmark.csv_text(measured), "png": picture.getvalue()}
-    save({files[kind]: text for kind, text in texts.items()})  # before a word is printed: the reader may be gone
-    progress("")
-    print(*tables, sep="\n")
-    print("Written: " + ", ".join(str(file) for file in files.values()))
-    return 0
-
-
-def bench_files(out: str) -> dict[str, Path]:
-    """The three files of `bench --out`: OUT with each ending in place of its own, or "bench" in a folder."""
-    if not out.strip():
-        raise ValueError("--out must name a file or a folder, got an empty name")
-    path = Path(out, "bench") if out.endswith(("/", os.sep)) or os.path.isdir(out) else Path(out)
-    kinds = ("json", "csv", "png")
-    if path.suffix.lower().lstrip(".") in kinds:
-        path = path.with_suffix("")
-    return {kind: path.with_name(f"{path.name}.{kind}") for kind in kinds}
 
 
 def record(args: argparse.Namespace) -> int:

@@ -51,7 +51,8 @@ def parser() -> argparse.ArgumentParser:
 
     b = commands.add_parser("bench", help="time the loops side by side, or one factor at a time")
     _add_pair(b)
-    _add_sampling(b, "length of each text (default 100)")
+    _add_sampling(b, "length of each text (default 100; of a sweep of batch 64)")
+    b.set_defaults(gamma=None, max_new_tokens=None)  # which a sweep of batch sizes has others for
     b.add_argument(
         "--runs", type=int, help="evaluations, warm-up not counted (default 50; of a sweep 10 at each value)"
     )
@@ -68,7 +69,12 @@ def parser() -> argparse.ArgumentParser:
         "lookup, early exit, and for the embedded target a trained head and its trees of 16 draft tokens",
     )
     b.add_argument("--prompt", help="a text, or the name of one of the pair's prompts (default: all of these in turn)")
-    b.add_argument("--sweep", metavar="FACTOR", help="gamma, length, temperature, prompt or draft: vary this one")
+    b.add_argument(
+        "--sweep",
+        metavar="FACTOR",
+        help="gamma, length, temperature, prompt or draft: vary this one; batch: how many texts are written at once, "
+        "at gammas 1, 2, 4 and 6 unless --gamma names one, on our own forward pass where the pair is GPT-2",
+    )
     b.add_argument("--values", nargs="+", metavar="VALUE", help="of the sweep; default: its usual ones")
     b.add_argument(
         "--out",
@@ -195,27 +201,5 @@ def setting_of(args: argparse.Namespace, prompt: str | None = None):
     """The `benchmark.Setting` of the sampling options; ValueError where they are none."""
     from .benchmark import Setting
 
-    return Setting(args.gamma, args.max_new_tokens, args.temperature, args.top_k, args.top_p, prompt)
-
-
-def sweep_values(args: argparse.Namespace, setting) -> list | None:
-    """The values of a sweep in their own types, each tried on the setting."""
-    from dataclasses import replace
-
-    from .benchmark import FACTORS
-
-    if args.sweep is None:
-        if args.values:
-            raise ValueError("--values are those of a --sweep: name its factor")
-        return None
-    if args.sweep not in FACTORS:
-        raise ValueError(f"--sweep varies one of {', '.join(FACTORS)}, got {args.sweep!r}")
-    field, usual = FACTORS[args.sweep]
-    kind = {"gamma": int, "length": int, "temperature": float}.get(args.sweep, str)
-    try:
-        values = [kind(x) for x in args.values] if args.values else None
-    except ValueError:
-        raise ValueError(f"--values of {args.sweep} must be numbers, got {' '.join(args.values)}") from None
-    for x in (values or usual or []) if field else []:
-        replace(setting, **{field: x})
-    return values
+    gamma, new = (usual if given is None else given for given, usual in ((args.gamma, 4), (args.max_new_tokens, 100)))
+    return Setting(gamma, new, args.temperature, args.top_k, args.top_p, prompt)

@@ -6,6 +6,19 @@ notebooks replay; `copying` reads a recording of another kind.  The clock and th
 """
 
 from ..devices import machine
+from .batch_records import BatchPoint, BatchSweep, BatchTimes, batch_recording
+from .batch_tables import (
+    BatchRow,
+    Best,
+    batch_csv,
+    batch_rows,
+    batch_table,
+    batch_words,
+    best_gammas,
+    predicted_speedup,
+)
+from .batch_timing import batch_passes
+from .batches import batch_sweep
 from .comparison import compare, sweep
 from .drafting import drafting_cost
 from .errors import Ratio, ratio, t_quantile
@@ -16,6 +29,9 @@ from .recording import FOLDER, Recording, record, recording_file, recordings
 from .reported import T5_XXL, Reported
 from .settings import (
     ALL,
+    BATCH_GAMMAS,
+    BATCH_NEW,
+    BATCH_SIZES,
     DRAFT,
     DRAFTERS,
     FACTORS,
@@ -40,6 +56,14 @@ from .timing import clock, cost_ratio, first_token, in_turn, memory, pass_second
 
 __all__ = [
     "ALL",
+    "BATCH_GAMMAS",
+    "BATCH_NEW",
+    "BATCH_SIZES",
+    "BatchPoint",
+    "BatchRow",
+    "BatchSweep",
+    "BatchTimes",
+    "Best",
     "Counts",
     "DRAFT",
     "DRAFTERS",
@@ -66,6 +90,14 @@ __all__ = [
     "THEIRS",
     "VARIANTS",
     "Variant",
+    "batch_csv",
+    "batch_passes",
+    "batch_recording",
+    "batch_rows",
+    "batch_sweep",
+    "batch_table",
+    "batch_words",
+    "best_gammas",
     "can_be_fast",
     "clock",
     "compare",
@@ -82,6 +114,7 @@ __all__ = [
     "own_setting",
     "pass_parts",
     "pass_seconds",
+    "predicted_speedup",
     "prompts_for",
     "ratio",
     "record",

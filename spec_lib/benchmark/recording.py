@@ -61,17 +61,7 @@ class Recording:
     @classmethod
     def here(cls, pair: str, device: torch.device, threads: int, **measured) -> Recording:
         """A recording made on this machine today.  threads: of the CPU, as the models of the pair used them."""
-        import transformers
-
-        return cls(
-            machine=machine(device),
-            pair=pair,
-            device=f"{device.type}, {threads} CPU thread(s)",
-            torch=torch.__version__,
-            transformers=transformers.__version__,
-            date=datetime.date.today().isoformat(),
-            **measured,
-        )
+        return cls(pair=pair, **about_here(device, threads), **measured)
 
     @property
     def whole(self) -> bool:
@@ -120,6 +110,24 @@ class Recording:
         return json.dumps({"version": VERSION, **kept}, ensure_ascii=False) + "\n"
 
 
+def about_here(device: torch.device, threads: int) -> dict[str, str]:
+    """machine, device, torch, transformers, date: as in `Recording`, of this machine today."""
+    import transformers
+
+    return {
+        "machine": machine(device),
+        "device": f"{device.type}, {threads} CPU thread(s)",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def threads_of(pair: Pair) -> int:
+    """Threads of the CPU that the pair's models use: one for the embedded pair, whatever number is set."""
+    return 1 if pair.name.startswith("tiny") else torch.get_num_threads()
+
+
 def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda text: None) -> Recording:
     """One run of all that the notebooks replay.  It takes minutes.  say: is told about the progress."""
     ids = pair.encode(next(iter(pair.prompts.values())))
@@ -140,7 +148,7 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
     return Recording.here(
         pair.name,
         pair.device,
-        1 if pair.name.startswith("tiny") else torch.get_num_threads(),
+        threads_of(pair),
         v={name: {n: rounded(seconds) for n, seconds in times.items()} for name, times in v.items()},
         c=rounded(cost_ratio(pair)),
         breakdown={g: dict(zip(found, rounded(found.values()), strict=True)) for g, found in parts.items()},

@@ -65,6 +65,7 @@ FACTORS = {  # of a sweep: the field of `Setting` that it varies, and the values
     "prompt": ("prompt", None),  # the pair's own prompts
     "draft": (None, None),  # the embedded pair's three
 }
+BATCH_SIZES, BATCH_GAMMAS, BATCH_NEW = (1, 2, 4, 8, 16, 32), (1, 2, 4, 6), 64  # of a sweep of batch sizes
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ only where they are used.
 """
 
 from .animation import animate_rounds, animation_frames, animation_words
+from .batches import plot_batches
 from .characters import visible, without_controls
 from .costs import (
     attainable,
@@ -55,6 +56,7 @@ __all__ = [
     "pass_curve",
     "pieces",
     "plot_acceptance",
+    "plot_batches",
     "plot_cost_parts",
     "plot_distributions",
     "plot_empirical",

@@ -404,6 +404,44 @@ def test_the_sweeps_are_rows_with_counts_left_and_seconds_right(shown):
     assert any("no recording" in t.get_text() for t in shown[1].axes[0].texts)
 
 
+def test_batch_sizes_are_drawn_with_a_line_a_gamma(shown, tmp_path):
+    """Throughput on the left, speed-up with its interval on the right, predictions beside it, and break-even."""
+
+    def times(seconds, counts):
+        return benchmark.BatchTimes(seconds, [benchmark.Counts(*counts)] * 2, [30] * 2, [0, 1])
+
+    points = []
+    for size, slow in ((1, 1.0), (4, 1.5), (16, 4.0)):
+        each = {0: times([2.0, 4.0], (60, 0, 0, 50, 50, 0, 0)), 2: times([slow, slow], (20, 40, 9, 15, 45, 30, 9))}
+        each |= {4: times([slow, 2 * slow], (15, 45, 9, 12, 48, 36, 9))}
+        points.append(benchmark.BatchPoint(size, each, {1: [2.0], 3: [3.0], 5: [4.0]}, [0.5]))
+    about = ("AMD", "cpu", "2.13", "5.24", "2026-01-01", "tiny", "own", 30, sl.Sampling(), None, 2)
+    sweep = benchmark.BatchSweep(*about, "process CPU seconds", [], points)
+    plots.plot_batches(sweep, "message")
+    left, right = shown[0].axes
+    drawn = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in left.lines}
+    assert drawn["plain decoding"] == ([1, 4, 16], [10.0, 40.0, 160.0])
+    assert drawn["fastest of all"] == ([1, 4, 16], [30.0, 80.0, 160.0])  # at 16 nothing is faster than plain decoding
+    assert "tokens per second (CPU time)" in left.get_ylabel() and left.get_xscale() == left.get_yscale() == "log"
+    rows = [r for r in benchmark.batch_rows(sweep) if r.gamma]
+    for container, gamma in zip(right.containers, (2, 4), strict=True):
+        mine = [r for r in rows if r.gamma == gamma]
+        assert container.get_label() == f"gamma {gamma}"
+        assert list(container.lines[0].get_ydata()) == [r.speedup for r in mine]
+        ends = [tuple(segment[:, 1]) for segment in container.lines[2][0].get_segments()]
+        assert ends == [pytest.approx((r.speedup - r.margin, r.speedup + r.margin)) for r in mine]
+    diamonds = [list(line.get_ydata()) for line in right.lines if line.get_marker() == "D" and len(line.get_ydata())]
+    assert diamonds == [[r.predicted for r in rows if r.gamma == g] for g in (2, 4)]
+    assert any(list(line.get_ydata()) == [1, 1] for line in right.lines)  # where it stops paying
+    assert [t.get_text() for t in right.get_xticklabels()] == ["1", "4", "16"]
+    assert len({c.lines[0].get_color() for c in right.containers}) == 2
+    assert len({c.lines[0].get_marker() for c in right.containers}) == 2
+    assert right.get_xlabel() == left.get_xlabel() and "batch size" in left.get_xlabel()
+    assert "message" in shown[0].get_suptitle() and "95 %" in right.get_title()
+    plots.plot_batches(replace(sweep, timed="seconds of the wall clock"), "m", save=tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG") and len(shown) == 1
+
+
 def test_ordered_values_stand_at_their_size_and_names_side_by_side():
     assert plots.sweep_positions("gamma", [1, 8, 2, 8]) == {"1": 0, "2": 1, "8": 3}
     assert plots.sweep_positions("temperature", [0.0, 1.5]) == {"0.0": 0, "1.5": 1.5}

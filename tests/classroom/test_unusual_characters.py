@@ -105,6 +105,13 @@ def a_sweep(word):
     return [benchmark.Measurement("x", setting, 2, {1: [1.0], 5: [1.2]}, variants, word)]
 
 
+def batches(word):
+    counts = benchmark.Counts(60, 0, 0, 50, 50, 0, 0)
+    each = {g: benchmark.BatchTimes([1.0, 2.0], [counts] * 2, [30] * 2, [0, 1]) for g in (0, 2)}
+    points = [benchmark.BatchPoint(size, each, {1: [1.0], 3: [1.5]}, [0.1]) for size in (1, 2)]
+    return benchmark.BatchSweep(*[word] * 6, "own", 30, sl.Sampling(), None, 2, word, [], points)
+
+
 BREAKDOWN = {g: {"target": 8.0, "draft": g, "rest": 1.0, "rounds": 9} for g in (0, 4)}
 FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_distributions": lambda w: plots.plot_distributions({w: [0.5, 0.5]}, [w, "a"], w),
@@ -131,6 +138,7 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_variants": lambda w: plots.plot_variants(benchmark.rows(a_sweep(w)[0]), w),
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_sweeps": lambda w: plots.plot_sweeps({"prompt": {w: a_sweep(w), "b": a_sweep(w)}}, w),
+    "plot_batches": lambda w: plots.plot_batches(batches(w), w),
     "plot_round_cost": lambda w: plots.plot_round_cost({1: [1.0], 5: [1.2]}, [0.1], BREAKDOWN, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),
     "plot_acceptance": lambda w: plots.plot_acceptance(some_rounds([0, 1, 2]), w),

@@ -1,4 +1,4 @@
-"""Mistakes that implementations of batches have made, planted in an `Engine`, and what notices them.  Notebook 12."""
+"""Mistakes that a batch invites, planted in an `Engine`, and what notices them.  Notebook 12."""
 
 from __future__ import annotations
 
@@ -38,9 +38,15 @@ def _one_position(engine: Engine) -> None:
         _around(rows, lambda at, column, sees, kept: (at.amax(0, keepdim=True).expand_as(at), column, sees, kept))
 
 
-def _all_seen(engine: Engine) -> None:
+def _as_far_as_the_longest(engine: Engine) -> None:
     for rows in (engine.target, engine.draft):
-        _around(rows, lambda at, column, sees, kept: (at, column, torch.ones_like(sees), kept))
+
+        def change(at, column, sees, kept, rows=rows):
+            last = at.masked_fill(column == rows.columns - 1, 0).amax(1)  # the last position of each text's new tokens
+            beyond = torch.arange(sees.shape[-1], device=sees.device) > last[:, None, None]
+            return at, column, sees | beyond, kept
+
+        _around(rows, change)
 
 
 def _last_column(engine: Engine) -> None:
@@ -66,7 +72,7 @@ def _first_seed(engine: Engine) -> None:
 
 BATCH_FAULTS: dict[str, Plant] = {
     "one position for all texts": _one_position,
-    "what was rejected stays visible": _all_seen,
+    "every text sees as far as the longest": _as_far_as_the_longest,
     "draft: logits of the last column for all": _last_column,
     "draft: keys and values not moved": _not_moved,
     "the first text's random numbers for all": _first_seed,

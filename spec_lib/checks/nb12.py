@@ -24,7 +24,7 @@ SEES = Exercise.against(
     cases={
         "one text, one new token": (torch.tensor([[2]]), 4),
         "one text, a block of three": (torch.tensor([[1, 2, 3]]), 4),
-        "two texts of different lengths": (torch.tensor([[4], [1]]), 5),
+        "two texts of different lengths": (torch.tensor([[4], [1]]), 6),
         "two texts, two new tokens each": (torch.tensor([[2, 3], [0, 1]]), 4),
         "three texts, the second padded": (torch.tensor([[3, 4], [6, 0], [1, 2]]), 7),
     },
@@ -133,8 +133,29 @@ BATCH_SPEEDUP = Exercise.against(
         "turned round: this is the time of speculation over that of plain decoding": (
             lambda t, v, d, b, g: 1 / _gain(t, v, d, b, g)
         ),
-        "a pass pair takes one verification, not one for each token": (
+        "one verification pass reads all gamma + 1 tokens; it is not gamma + 1 passes": (
             lambda t, v, d, b, g: _gain(t, v, d, b, g, block=(g + 1) * v(b))
+        ),
+        "this is the gain of one text: every pass here reads all `batch` texts": lambda t, v, d, b, g: _gain(
+            t, v, d, 1, g
+        ),
+        "verification reads gamma + 1 tokens of each text: batch * (gamma + 1), not batch + gamma": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, block=v(b + g))
+        ),
+        "verification reads gamma + 1 tokens of each text, so that it takes longer than a plain pass": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, block=v(b))
+        ),
+        "draft passes come one after the other: gamma of them, not one over all drafted tokens": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, passes=1, drafted=d(b * g))
+        ),
+        "the draft model, too, reads all texts in one pass: v_draft(batch), not batch passes": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, drafted=b * d(1))
+        ),
+        "the bonus or resampled token costs no draft pass: gamma of them": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, passes=g + 1)
+        ),
+        "parentheses: the whole round, verification and drafting, is the denominator": (
+            lambda t, v, d, b, g: t * v(b) / v(b * (g + 1)) + g * d(b)
         ),
         "tokens per target pass come from the text that is written: they multiply the gain": (
             lambda t, v, d, b, g: _gain(1.0, v, d, b, g)
@@ -155,6 +176,13 @@ def _continuous(rounds: Sequence[int], slots: int) -> int:
     busy = [0] * slots
     for n in rounds:
         heapq.heappush(busy, heapq.heappop(busy) + n)
+    return max(busy)
+
+
+def _last_free(rounds: Sequence[int], slots: int) -> int:
+    busy = [0] * slots
+    for n in rounds:
+        busy[busy.index(max(busy))] += n
     return max(busy)
 
 
@@ -182,6 +210,10 @@ STEPS = Exercise.against(
         "texts come in their order: none may jump the queue": (
             lambda rounds, slots: _continuous(sorted(rounds, reverse=True), slots)
         ),
+        "texts come in their order: the short ones may not go first": (
+            lambda rounds, slots: _continuous(sorted(rounds), slots)
+        ),
+        "the next text goes to the slot that is free first, not to the one that is free last": _last_free,
         "texts are dealt out in turn here; the next one takes the slot that is free first": (
             lambda rounds, slots: max(sum(rounds[i::slots]) for i in range(slots))
         ),

@@ -66,6 +66,7 @@ def plot_slots(steps: Sequence[Sequence[tuple[int, int]]], slots: int, title: st
                     axis.text(step + 0.06, slot - 0.3, f"text {text}", ha="left", va="center", color=ink, fontsize=6,
                               bbox=box)  # fmt: skip
         axis.set_yticks(range(slots), [f"slot {i}" for i in range(slots)])
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set(xlabel="step (each is one target pass; numbers: tokens written)", xlim=(0, len(steps)))
         axis.set_ylim(slots - 0.4, -0.6)
         axis.tick_params(length=0)

@@ -1,6 +1,7 @@
 """What a request for completions may say: its fields, and what is refused, each in one sentence and before any work.
 
-OpenAI's fields, with `top_k` beside them.  What would change the answer and is not supported is refused, never ignored.
+OpenAI's fields, with `top_k` beside them.  What would change the answer and is not supported is refused, never ignored,
+and so is what is not known here: it might be such a field, or one with a slip of the pen.
 """
 
 from __future__ import annotations
@@ -27,6 +28,22 @@ NEUTRAL = {
     "guided_regex": (), "guided_choice": (), "guided_grammar": (), "grammar": (), "json_schema": (), "samplers": (),
     "mirostat": (0,), "xtc_probability": (0,), "repeat_penalty": (1,), "n_predict": (), "messages": (), "tools": ([],),
 }  # fmt: skip
+
+HANDLED = {
+    "model",
+    "prompt",
+    "max_tokens",
+    "n",
+    "seed",
+    "stop",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "top_k",
+}
+# Fields for the operator's books, which change no answer.
+HARMLESS = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id"}
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,12 @@ def asked(body: bytes, pair, limits: Limits) -> Asked:
             value == x and isinstance(value, bool) == isinstance(x, bool) for x in neutral
         ):
             raise Refused(400, f"{field} is not supported here: leave it out (it would change the answer)", field)
+    unknown = [
+        field for field in given if field not in HANDLED | HARMLESS | NEUTRAL.keys() and given[field] is not None
+    ]
+    if unknown:
+        raise Refused(400, f"{_short(unknown[0])} is no field known here, and might change the answer: leave it out",
+                      unknown[0][:100])  # fmt: skip
     model = given.get("model", limits.name)
     if model != limits.name:
         raise Refused(404, f"the model {_short(model)} is not here: ask for {limits.name}", "model", "model_not_found")

@@ -128,8 +128,11 @@ def test_logprobs_of_zero_would_change_the_answer_too():
     assert refused(logprobs=0).param == "logprobs"
 
 
-def test_unknown_fields_are_ignored():
-    assert read(user="somebody", what={"ever": 1}).max_tokens == 16
+def test_unknown_fields_are_refused_and_those_for_the_books_ignored():
+    assert read(user="somebody", metadata={"ever": 1}, what=None).max_tokens == 16
+    for field in ("temperatur", "regex", "top_n_sigma", "dry_multiplier"):
+        error = refused(**{field: 0})
+        assert error.param == field and f"'{field}' is no field known here" in error.message
 
 
 def test_another_model_is_not_found():

@@ -13,7 +13,7 @@ import spec_lib as sl
 from spec_lib import rows
 from tests.helpers import batches
 from tests.helpers.loops import one_sentence
-from tests.helpers.models import prompt, tiny_gpt2, tiny_of
+from tests.helpers.models import blurred, prompt, tiny_gpt2, tiny_of
 
 KINDS = pytest.mark.parametrize("make", [sl.GPT2, sl.CachedModel], ids=["own", "transformers"])
 
@@ -55,9 +55,10 @@ def test_what_padding_left_is_gone_when_a_slot_grows(make, monkeypatch):
         target.lm_head.weight = torch.nn.Parameter(target.lm_head.weight.clone())
         target.lm_head.weight[0] = 0  # here never the likeliest
         target.transformer.wte.weight[0] = torch.nan
-    pair, ids, greedy = (make(target), make(target)), [[1, 2, 3], [*range(4, 12)], [3, 4]], sl.Sampling(0)
+    pair = (make(target), make(blurred(target, 0.05)))
+    ids, greedy = [[1, 2, 3], [*range(4, 12)], [3, 4]], sl.Sampling(0)
     want = [alone(pair, i, 14, 1, sampling=greedy) for i in ids]
-    got = sl.speculative_batch(*pair, ids, 14, sampling=greedy, slots=2)
+    got = sl.speculative_batch(*pair, ids, 14, sampling=greedy, slots=3)
     assert [g.tokens.tolist() for g in got] == want and not any(0 in text for text in want)
 
 

@@ -1,4 +1,4 @@
-"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record` and `check`."""
+"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record`, `check`, `export`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from .exporting import export
 from .generating import generate
 from .options import load, needs_own_pass, on_own_pass, parser, refuse_pair, setting_of, sweep_values
 
@@ -18,7 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
-        return {"generate": generate, "bench": bench, "record": record, "check": check}[args.command](args)
+        commands = {"generate": generate, "bench": bench, "record": record, "check": check, "export": export}
+        return commands[args.command](args)
     except BrokenPipeError:  # the reader of our output has gone: nothing to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -95,6 +95,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="keep it for the notebooks; without FILE in notebooks/recordings/MACHINE-check.json",
     )
+
+    e = commands.add_parser("export", help="write the embedded pair as Hugging Face folders, which other engines load")
+    e.add_argument("folder", metavar="FOLDER", help="a new or empty folder, for FOLDER/target, FOLDER/medium and so on")
+    e.add_argument("--target", help="only tiny, the embedded pair, has to be exported")
+    e.add_argument("--draft", help="only this draft beside the target: small, medium or large (default: all three)")
     return top
 
 

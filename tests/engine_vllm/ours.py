@@ -74,8 +74,8 @@ def acceptance(texts: list[list[sl.records.Round]]) -> Acceptance:
 
 def rounds_as_vllm(pair, ids: torch.Tensor, sampling: sl.Sampling, draft: sl.Sampling, seed: int) -> list:
     """vLLM draws the first token with the prompt, and drafts from the second on; all its rounds are whole."""
-    first = sl.autoregressive(pair.target, ids, 1, sampling=sampling, generator=seed)
-    options = {"gamma": GAMMA, "sampling": sampling, "draft_sampling": draft, "generator": seed + 1000}
+    first = sl.autoregressive(pair.target, ids, 1, sampling=sampling, generator=2 * seed)
+    options = {"gamma": GAMMA, "sampling": sampling, "draft_sampling": draft, "generator": 2 * seed + 1}
     rounds, written = [], 1
     for r in sl.speculative_rounds(pair.target, pair.draft, first.ids, NEW + GAMMA + 1, **options):
         rounds.append(r)
@@ -100,14 +100,9 @@ class Ours:
         """Over all beginnings, at temperature 1 with `SEEDS` texts of each."""
         sampling = sl.Sampling(temperature)
         draft = sl.Sampling(0) if greedy_draft else sampling
-        seeds = range(SEEDS if temperature else 1)
-        return acceptance(
-            [
-                rounds_as_vllm(self.pair, torch.tensor([ids]), sampling, draft, seed)
-                for ids in self.prompts
-                for seed in seeds
-            ]
-        )
+        prompts = [torch.tensor([ids]) for ids in self.prompts for _ in range(SEEDS if temperature else 1)]
+        # A seed for each text: those of one seed share their uniforms, and their errors would not average out.
+        return acceptance([rounds_as_vllm(self.pair, x, sampling, draft, seed) for seed, x in enumerate(prompts)])
 
 
 class Exact:

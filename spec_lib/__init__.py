@@ -1,10 +1,11 @@
 """Speculative sampling, small enough to read: the module that the course's notebooks derive piece by piece."""
 
 from . import benchmark, checks, drafters, plots, protocols, widgets
+from .batch import Engine
 from .cache import CachedModel, TableModel
 from .classroom import setup_line
 from .coupling import SharedNoise
-from .decoding import autoregressive, speculative, speculative_rounds
+from .decoding import autoregressive, speculative, speculative_batch, speculative_rounds
 from .drafting import ModelDrafter
 from .gpt2 import GPT2
 from .modes import evaluating
@@ -19,6 +20,7 @@ from .verification import residual, verify_block, verify_deepmind, verify_google
 __all__ = [
     "CachedModel",
     "Draft",
+    "Engine",
     "GPT2",
     "Generation",
     "ModelDrafter",
@@ -46,6 +48,7 @@ __all__ = [
     "residual",
     "setup_line",
     "speculative",
+    "speculative_batch",
     "speculative_rounds",
     "summarize",
     "verify_block",

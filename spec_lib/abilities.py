@@ -94,6 +94,38 @@ class Branching(Protocol):
         ...
 
 
+class Batched(Protocol):
+    """A model that can read several texts in one pass.  Notebook 12."""
+
+    def rows(self, slots: int) -> Rows:
+        """A cache with room for so many texts."""
+        ...
+
+
+class Rows(Protocol):
+    """A cache of several texts: each has a slot, and a length of its own.
+
+    model: the model that reads, with what `Model` has beside `feed` and `rollback`.  lengths: the tokens that each slot
+    holds, a list of ints; whoever makes one smaller has rolled that text back.
+    """
+
+    model: Model
+    lengths: list[int]
+
+    def feed(self, first: int, ids: Sequence[torch.Tensor], keep: int | None = None) -> list[torch.Tensor]:
+        """Read ids[i] (n_i,) int64 after what slot first + i holds; n_i may be 0, not all.  Returns for each slot the
+        logits (n_i, vocab), or of its last `keep` positions."""
+        ...
+
+    def move(self, source: int, to: int) -> None:
+        """Copy the text in one slot into another, over what is there."""
+        ...
+
+    def clear(self, slot: int) -> None:
+        """Make the slot ready for another text: length 0, and nothing left of what was there."""
+        ...
+
+
 class BlockDrafting(Protocol):
     """A model that drafts a whole block by itself, so that nothing comes between its passes.  Notebook 13.
 

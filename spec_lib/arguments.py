@@ -61,6 +61,22 @@ def can_work(target: protocols.Model, drafter: protocols.Drafter, rule: Callable
         drafter.refuse(target, longest)
 
 
+def can_draft_in_a_batch(drafter: protocols.Drafter, text: protocols.Model) -> None:
+    """A drafter that is no model needs no more of the target than a text of a batch has."""
+    try:
+        fits = not getattr(drafter, "branches", False)
+        if fits and hasattr(drafter, "refuse"):
+            drafter.refuse(text, 1)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{type(drafter).__name__} cannot draft in a batch, whose texts show no hidden states and no single "
+            "layers and read no trees: draft with a model or with NGram, or write the texts one after the other with "
+            "speculative"
+        )
+
+
 def _as_row(ids) -> torch.Tensor:
     if isinstance(ids, list):
         try:

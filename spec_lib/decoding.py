@@ -7,12 +7,14 @@ that are yielded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
 from . import answers, arguments, protocols
+from .batch import Engine
 from .cache import as_model
+from .numbers import as_int, at_least_one, described
 from .records import Generation, Round
 from .sampling import Sampling, as_randomness
 from .writer import Writer
@@ -124,3 +126,66 @@ def speculative_rounds(
     """
     return iter(Writer(target, draft, ids, max_new_tokens, gamma, rule, sampling, draft_sampling, eos_token_id,
                        generator, trace, attention_mask))  # fmt: skip
+
+
+def speculative_batch(
+    target: torch.nn.Module | protocols.Model,
+    draft: torch.nn.Module | protocols.Model | protocols.Drafter | None,
+    prompts: Sequence[torch.Tensor],
+    max_new_tokens: int | Sequence[int],
+    *,
+    gamma: int | Callable[[list[Round]], int] = 4,
+    rule: str | protocols.Rule | None = None,
+    sampling: Sampling | Sequence[Sampling] | None = None,
+    draft_sampling: Sampling | None = None,
+    eos_token_id: int | list[int] | None = None,
+    generators: Sequence | None = None,
+    slots: int = 8,
+    trace: bool | Iterable[str] = False,
+) -> list[Generation]:
+    """Write a text for each prompt, many in each forward pass: each is what `speculative` writes for it alone.
+
+    prompts: a list of ids, each (1, length) or (length,) int64.  max_new_tokens, sampling: one for all, or a list with
+    one for each.  generators: a list with a seed or a source of randomness for each (no two texts may share a source),
+    or None.  slots: texts that are written at the same time.  The rest is as in `Engine`.
+    Returns a `Generation` for each prompt, in their order.  Raises ValueError, naming the text, as `speculative_rounds`
+    does, before any text is read.  Notebook 12.
+    """
+    prompts = _a_list("prompts", prompts)
+    each = {
+        "max_new_tokens": max_new_tokens if _is_list(max_new_tokens) else [max_new_tokens] * len(prompts),
+        "sampling": sampling if _is_list(sampling) else [sampling] * len(prompts),
+        "generators": [None] * len(prompts) if generators is None else _a_list("generators", generators),
+    }
+    for name, values in each.items():
+        if len(values) != len(prompts):
+            raise ValueError(f"{len(prompts)} prompts and {len(values)} {name}: give one for each")
+    sources = [g for g in each["generators"] if g is not None and as_int(g) is None]
+    if len({id(g) for g in sources}) < len(sources):
+        raise ValueError("two texts have the same object in generators: give each text a seed or a source of its own")
+    engine = Engine(target, draft, slots=min(at_least_one("slots", slots), len(prompts)), gamma=gamma, rule=rule,
+                    trace=trace)  # fmt: skip
+    requests = []
+    for i, (ids, new, chosen, generator) in enumerate(zip(prompts, *each.values(), strict=True), 1):
+        try:
+            requests.append(engine.submit(ids, new, sampling=chosen, draft_sampling=draft_sampling,
+                                          eos_token_id=eos_token_id, generator=generator))  # fmt: skip
+        except ValueError as error:
+            raise ValueError(f"text {i} of {len(prompts)}: {error}") from None
+    while engine.running or engine.waiting:
+        for request, _ in engine.step():
+            if request.error is not None:
+                raise ValueError(f"text {requests.index(request) + 1} of {len(prompts)}: {request.error}") from None
+    return [request.generation() for request in requests]
+
+
+def _is_list(values) -> bool:
+    return isinstance(values, (list, tuple))
+
+
+def _a_list(name: str, values) -> list:
+    if not isinstance(values, (list, tuple, torch.Tensor)) or getattr(values, "ndim", 1) == 0 or len(values) == 0:
+        raise ValueError(
+            f"{name} must be a list with one entry for each text, and at least one, got {described(values)}"
+        )
+    return list(values)

@@ -77,24 +77,38 @@ class ModelSession:
 
     def propose(self, k: int) -> Draft:
         """At most k tokens, fewer where the draft's context ends, none where it is full."""
-        # The last drafted token is not fed, so it needs no position.
+        room = self.begin(k)
+        if room and (block := self._in_one_block(self.reading, room)):
+            self.drafted, q = block
+            return Draft(self.drafted, q, cut=self.cut)
+        for _ in range(room):
+            self.add(self._feed(self.reading))
+        return self.end()
+
+    def begin(self, k: int) -> int:
+        """A draft of at most k tokens begins.  How many there will be; `reading` is what the model reads first."""
         size = len(self.text)
-        room = max(0, min(k, self.most - size + 1))
-        unread, tokens, distributions = self.unread(), [self.empty], []
-        if not len(unread):
+        # The last drafted token is not fed, so it needs no position.
+        self.room, self.cut = int(max(0, min(k, self.most - size + 1))), self.most - size + 1 < k
+        self.reading, self.tokens, self.distributions = self.unread(), [self.empty], []
+        if not len(self.reading):
             raise ValueError(
                 f"the draft model holds {self.model.length} tokens and the text has {size}: another text was "
                 "read with it between two rounds; give it a fresh(), so that each text has a cache of its own."
             )
-        if room and (block := self._in_one_block(unread, int(room))):
-            self.drafted, q = block
-            return Draft(self.drafted, q, cut=room < k)
-        for i in range(int(room)):
-            distributions.append(self._distribution(self._feed(unread)))
-            unread = self.randomness.draw(distributions[-1], size + i)
-            tokens.append(unread)
-        self.drafted = torch.cat(tokens)
-        return Draft(self.drafted, torch.stack(distributions) if distributions else None, cut=room < k)
+        return self.room
+
+    def add(self, logits: torch.Tensor) -> None:
+        """The next token, from the model's logits (vocab,) after what it was `reading`."""
+        q = self._distribution(logits)
+        self.reading = self.randomness.draw(q, len(self.text) + len(self.distributions))
+        self.distributions.append(q)
+        self.tokens.append(self.reading)
+
+    def end(self) -> Draft:
+        """The draft."""
+        self.drafted = torch.cat(self.tokens)
+        return Draft(self.drafted, torch.stack(self.distributions) if self.room else None, cut=self.cut)
 
     def _in_one_block(self, unread: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor] | None:
         """All of it from the model at once, where it can and nothing here is other than usual: the same tokens."""
@@ -120,10 +134,13 @@ class ModelSession:
             self.model.fed = fed  # not work that the algorithm does
         return q
 
+    def readable(self, ids: torch.Tensor) -> torch.Tensor:
+        """ids (n,) that the model has rows for: a padded target may emit others, and any stand-in keeps the output
+        exact."""
+        return ids if self.vocab <= self.model.vocab else ids.clamp(max=self.model.vocab - 1)
+
     def _feed(self, ids: torch.Tensor) -> torch.Tensor:
-        # A padded target may emit an id that the draft has no row for; any stand-in keeps the output exact.
-        logits = self.model.feed(ids if self.vocab <= self.model.vocab else ids.clamp(max=self.model.vocab - 1), 1)
-        return logits[-1]
+        return self.model.feed(self.readable(ids), 1)[-1]
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:  # (vocab,)
         surplus = logits.shape[0] - self.vocab
@@ -131,6 +148,21 @@ class ModelSession:
             return self.sampling.probabilities(logits[: self.vocab])
         q = self.sampling.probabilities(logits)
         return torch.nn.functional.pad(q, (0, -surplus)) if surplus else q
+
+
+class NoDraft:
+    """A drafter that never proposes: plain decoding."""
+
+    def start(self, ids, sampling, randomness, target) -> NoDraft:
+        made = NoDraft()
+        made.nothing = ids[:0]
+        return made
+
+    def propose(self, k: int) -> Draft:
+        return Draft(self.nothing, None)
+
+    def accept(self, n, token, tokens) -> None:
+        pass
 
 
 def as_drafter(draft: torch.nn.Module | protocols.Model | protocols.Drafter) -> protocols.Drafter:

@@ -81,16 +81,17 @@ class GPT2:
     def _by_slices(self, ids, start: int, end: int, keep: int | None, parents=None, layers=None) -> torch.Tensor:
         if end > self.cache.shape[3]:
             self.cache = self._room_for(end)
-        # One call makes the views of all layers: where new keys and values go, and all that can be attended to.
-        room = self.cache[:layers, :, :, start:end].unbind()
+        # A batch of one text.  One call makes the views of all layers: of where new keys and values go.
+        seen = self.cache[:layers, :, None, :, :end]
+        room = seen[..., start:, :].unbind()
         mask, positions = None, self.positions[start:end]
         if parents is not None:
-            at, seen = placed(start, self.tree, parents)
-            mask, positions = as_mask(seen, self.embedding), self.positions[at.to(self.device, non_blocking=True)]
+            at, ancestors = placed(start, self.tree, parents)
+            mask, positions = as_mask(ancestors, self.embedding), self.positions[at.to(self.device, non_blocking=True)]
         elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
             mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
         with torch.no_grad(), self.threads():
-            x = self.through(self.embedding.index_select(0, ids) + positions, room, torch.Tensor.copy_, end, mask)
+            x = self.through(self.embedding.index_select(0, ids) + positions, room, torch.Tensor.copy_, seen, mask)
             x = x if keep is None else x[-keep:]
             return x if layers else self.score(x)
 
@@ -136,21 +137,22 @@ class GPT2:
         if self.state and not length:
             self.cache.zero_()  # what was NaN would spoil other texts: see `States.take`
 
-    def through(self, x: torch.Tensor, room, store, end: int, mask: torch.Tensor | None) -> torch.Tensor:
-        """All layers.  x: (n, width), token and position embeddings.  Returns (n, width).
+    def through(self, x: torch.Tensor, room, store, seen: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """All layers, for one text or a batch.  x: (texts * n, width), token and position embeddings; so is what comes.
 
-        room: for each layer, what `store(room, new)` writes the new keys and values into, new: (2, heads, n, size).
-        The tokens attend to the first `end` positions of the cache, under the mask (n, end).
+        room: for each layer, what `store(room, new)` writes the new keys and values into, new: (2, texts, heads, n,
+        size).  seen: the part of the cache that the tokens attend to, once they are in it, (layers, 2, texts, heads,
+        end, size), under the mask: (n, end), or (texts, 1, n, end).
         """
-        n, width = x.shape
-        keys, values = (self.cache[:, i, None, :, :end].unbind() for i in (0, 1))  # of each layer (1, heads, end, size)
+        rows, width = x.shape
+        texts, keys, values = seen.shape[2], *(seen[:, i].unbind() for i in (0, 1))  # of each layer: keys, values
         for block, new, k, v in zip(self.blocks, room, keys, values, strict=False):  # room may be of the first layers
             h = layer_norm(x, (width,), *block.norm_1)
-            qkv = _affine(h, block.qkv).view(n, 3, self.heads, -1).permute(1, 2, 0, 3)
-            q, kv = qkv.split((1, 2))  # (1, heads, n, size), (2, heads, n, size)
-            store(new, kv)
-            h = scaled_dot_product_attention(q, k, v, mask, scale=block.scale)  # (1, heads, n, size)
-            x = x + _affine(h.transpose(1, 2).reshape(n, width), block.out)
+            qkv = _affine(h, block.qkv).view(texts, rows // texts, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            store(new, qkv[1:])
+            q = qkv[0]  # (texts, heads, n, size)
+            h = scaled_dot_product_attention(q, k, v, mask, scale=block.scale)  # as q
+            x = x + _affine(h.transpose(1, 2).reshape(rows, width), block.out)
             h = layer_norm(x, (width,), *block.norm_2)
             x = x + _affine(block.activation(_affine(h, block.up)), block.down)
         return x

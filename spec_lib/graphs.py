@@ -78,7 +78,7 @@ class State:
         with torch.inference_mode(False):  # else they could not be written to outside inference mode
             layers, two, heads, _, size = model.cache.shape
             self.body.cache = model.embedding.new_zeros(layers, two, heads, model.max_length, size)
-            self.room = self.body.cache.unbind()
+            self.room = self.body.cache[:, :, None].unbind()
             self.steps = torch.arange(model.max_length, device=device)
             self.ids = torch.zeros(LONGEST, dtype=torch.int64, device=device)
             self.start, self.last = torch.zeros(2, 1, dtype=torch.int64, device=device).unbind()  # positions
@@ -144,8 +144,9 @@ class State:
         body = self.body
         mask = body.embedding.new_zeros(len(ids), bucket)
         mask.masked_fill_(self.steps[:bucket] > at[:, None], -torch.inf)
-        x = body.embedding.index_select(0, ids) + body.positions.index_select(0, at)
-        x = body.through(x, self.room, lambda room, new: room.index_copy_(2, at, new), bucket, mask)
+        x, seen = body.embedding.index_select(0, ids), body.cache[:, :, None, :, :bucket]
+        x = x + body.positions.index_select(0, at)
+        x = body.through(x, self.room, lambda room, new: room.index_copy_(3, at, new), seen, mask)
         return body.score(x[-rows:])
 
     # --- running and recording ----------------------------------------------------------------------------------------

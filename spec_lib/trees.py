@@ -71,7 +71,8 @@ def placed(length: int, tree: Sequence[int], parents: Sequence[int]) -> tuple[to
 def as_mask(seen: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """What is added to the attention's scores: 0 where a row is seen, else the lowest number; dtype and device of
     `like`."""
-    hidden = torch.zeros(seen.shape, dtype=like.dtype).masked_fill_(~seen, torch.finfo(like.dtype).min)
+    hidden = torch.zeros(seen.shape, dtype=like.dtype, device=seen.device)
+    hidden.masked_fill_(~seen, torch.finfo(like.dtype).min)
     return hidden.to(like.device, non_blocking=True)
 
 

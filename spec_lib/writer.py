@@ -12,13 +12,14 @@ import torch
 from . import answers, arguments
 from .cache import as_model
 from .drafting import as_drafter, as_wide_as
+from .protocols import Draft
 from .records import Round
 from .sampling import as_randomness
 from .tracing import Tracer
 
 
 class Writer:
-    """One text as it is written, a round at a time: a round is `judge(target.feed(draft()))`.
+    """One text as it is written, a round at a time: a round is `judge(score(draft()))`.
 
     Between rounds the text has `size` tokens, of which the target's cache holds all but the `last` (1,); `left` are
     still to be written.  Checked when it is made, works when it is iterated over.
@@ -59,12 +60,20 @@ class Writer:
 
     def draft(self) -> torch.Tensor:
         """1. Draft.  Returns what the target has to read: the text's last token and the k drafted ones, (k + 1,)."""
+        return self.take(self.session.propose(self.ask()))  # a model's: `ModelSession`
+
+    def ask(self) -> int:
+        """A round begins.  How many tokens to draft at most: gamma, or less at the end of the budget."""
         answers.own_cache(self.target, self.size)
         self.trace.begin(self.session)
-        wanted = self.gamma(self.rounds or [])
-        asked = min(wanted, self.left - 1)  # the round adds one token itself
-        draft = answers.a_draft(self.session.propose(asked), asked, self.target)  # a model's: `ModelSession`
-        self.q, self.cut, self.parents = draft.q, asked < wanted or draft.cut, draft.parents
+        self.wanted = self.gamma(self.rounds or [])
+        self.asked = min(self.wanted, self.left - 1)  # the round adds one token itself
+        return self.asked
+
+    def take(self, draft: Draft) -> torch.Tensor:
+        """What was drafted, as `draft` returns it."""
+        draft = answers.a_draft(draft, self.asked, self.target)
+        self.q, self.cut, self.parents = draft.q, self.asked < self.wanted or draft.cut, draft.parents
         self.given = draft.tokens.to(self.target.device, torch.int64, non_blocking=True)
         self.x = self.given.clamp(0, self.target.vocab - 1)  # a wrong one is reported without waiting for the device
         return torch.cat([self.last, self.x])
@@ -77,22 +86,30 @@ class Writer:
 
     def judge(self, logits: torch.Tensor) -> Round:
         """Verify, roll back.  logits: those that `score` returned."""
+        return self.settle(self.verify(logits).tolist())  # the host waits here and nowhere else, see `_packed`
+
+    def verify(self, logits: torch.Tensor) -> torch.Tensor:
+        """3. Verify: the first n drafted tokens are accepted, and one follows.  Returns what the host has to know."""
         # The target's distribution at each drafted position and one beyond, and the draft's beside it.
         p = self.sampling.probabilities(logits)  # (k + 1, vocab)
         q = as_wide_as(p, self.q, self.x)  # (k, vocab)
 
-        # 3. Verify: the first n are accepted; the token after them is drawn from what the rule says.
         u = self.randomness.uniforms(len(self.x), self.size)
         n, distribution = self.rule(p, q, self.x, u, self.size, self.parents)  # of a tree: its path, as (k,) bool
         count = n if self.parents is None else n.sum()
         token = self.randomness.draw(distribution, self.size + count)  # (1,)
-        new, done = self._fetch(n, token, p, q, distribution)  # the round's new tokens, as ints
+        self.verified = p, q, u, token
+        return self._packed(n, token, p, q, distribution)
+
+    def settle(self, seen: list[float]) -> Round:
+        """4. Roll back: forget what was rejected.  seen: what `verify` returned, on the host."""
+        (new, done), (p, q, u, token) = self._read(seen), self.verified  # the round's new tokens, as ints
         n = len(new) - 1
         if done.token is None:  # an accepted draft token ended the text: then that is the last one, not the target's
             last = n if done.path is None else done.path[n]
             token = self.x[last : last + 1]
 
-        # 4. Roll back: of what was read, `size + n` tokens stay; `token` follows them and is still to be read.
+        # Of what was read, `size + n` tokens stay; `token` follows them and is still to be read.
         with self.trace.around_rollback(done, p, q, u):
             if self.parents is None:
                 self.target.rollback(self.size + n)
@@ -109,19 +126,23 @@ class Writer:
             self.rounds.append(done)
         return done
 
-    def _fetch(self, n, token, p, q, distribution) -> tuple[list[int], Round]:
-        """One transfer brings all that the host needs: the new tokens, and the round.  It waits here, and nowhere
-        else (with any rule but "deepmind", a drafter that does not wait, and no trace)."""
+    def _packed(self, n, token, p, q, distribution) -> torch.Tensor:
+        """All that the host needs, in one tensor, so that one transfer brings it.  It waits there, and nowhere else
+        (with any rule but "deepmind", a drafter that does not wait, and no trace)."""
         sums, chances = torch.stack([p.sum(), distribution.sum()]), q.gather(1, self.x.unsqueeze(1)).squeeze(1)
         n = n.view(-1) if isinstance(n, torch.Tensor) else torch.full((1,), n, device=p.device)
         tokens = torch.cat([token, self.given, n]).to(sums.dtype)  # in one type: `cat` would copy each by itself
-        k, values = len(self.x), torch.cat([tokens, sums, q.sum(1), chances]).tolist()
-        whole = [int(x) if x % 1 == 0 else x for x in values[: 1 + k + len(n)]]  # whole ones are exact to 2**24
+        return torch.cat([tokens, sums, q.sum(1), chances])
+
+    def _read(self, seen: list[float]) -> tuple[list[int], Round]:
+        """The round's new tokens, and the round."""
+        k, count = len(self.x), 1 if self.parents is None else len(self.x)  # a tree's path has a number a token
+        whole = [int(x) if x % 1 == 0 else x for x in seen[: 1 + k + count]]  # whole ones are exact to 2**24
         (token, *drafted), (n, *_), path = whole[: k + 1], whole[k + 1 :], None
         if self.parents is not None:
             path = [i for i, on in enumerate(whole[k + 1 :]) if on]
             n = len(path)
-        answers.a_verdict(n, token, drafted, values[len(whole) :], self.target.vocab, self.number, self.size)
+        answers.a_verdict(n, token, drafted, seen[len(whole) :], self.target.vocab, self.number, self.size)
         accepted = drafted[:n] if path is None else [drafted[i] for i in path]
         kept = torch.tensor(drafted, dtype=torch.int64, device="cpu")
         tree = {"token_by_token": self.token_by_token and path is None, "parents": self.parents}

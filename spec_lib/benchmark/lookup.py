@@ -74,9 +74,10 @@ def copying(file: str | Path | None = None) -> list[LookupRun]:
     return found
 
 
-def is_of_copying(text: str) -> bool:
-    """Whether a file with this text says that it is a recording of prompt lookup."""
-    return _object(text).get("records") == RECORDS
+def is_of_another_kind(text: str) -> bool:
+    """Whether a file with this text says that it records something other than a machine's timings: which have no
+    `records`, where prompt lookup's have `RECORDS`, and so on."""
+    return isinstance(_object(text).get("records"), str)
 
 
 def _object(text: str) -> dict:

@@ -16,7 +16,7 @@ from ..devices import machine
 from ..files import writable
 from ..pairs import Pair
 from .comparison import compare, sweep
-from .lookup import is_of_copying
+from .lookup import is_of_another_kind
 from .measured import Measurement
 from .reading import READ, a_text, json_object
 from .settings import ALL, FACTORS, RULES, TARGET, VARIANTS, Setting, can_be_fast
@@ -160,15 +160,15 @@ def record(pair: Pair, runs: int = 10, say: Callable[[str], object] = lambda tex
 def recordings(folder: str | Path | None = None, whole: bool = False) -> list[Recording]:
     """The recordings of a folder (None: the notebooks'), in the order of their file names, which they hold as `file`.
 
-    A file that is no recording is left out, and one line names it and says what is wrong; those that `copying` reads
-    are left out without a word.  whole: so is a recording
-    that lacks what notebook 09 shows (`Recording.whole`).
+    A file that is no recording is left out, and one line names it and says what is wrong; those that say that
+    they record something else are left out without a word.  whole: so is a recording that lacks what notebook 09 shows
+    (`Recording.whole`).
     """
     found = []
     for file in sorted(Path(folder or FOLDER).glob("*.json")):
         try:
             text = file.read_text(encoding="utf-8")
-            if is_of_copying(text):
+            if is_of_another_kind(text):
                 continue
             read = Recording.from_json(text)
             if whole and not read.whole:

@@ -2,7 +2,7 @@
 
 A check prints yours, the expected value and the likely mistake, and never raises.  One file a notebook; an exercise is
 data, `Exercise(cases, mistakes)`, and `check_x` runs the exercise `X` above it.  Notebook 07 works with `toy`,
-`chi_squared`, `laboratory`, `faulty` and `clinic`.
+`chi_squared`, `laboratory`, `faulty` and `clinic`, and with `recorded_texts` and `real_patients`.
 """
 
 from .blocks import accepted_and_distances
@@ -32,6 +32,7 @@ from .nb10 import check_choose, check_find, check_two_ways
 from .nb11 import check_prefix_weights, check_same_probability
 from .nb13 import as_derived, check_grown, check_next_length, check_visible
 from .nb14 import check_branch_from, check_tree_mask, check_two_candidates
+from .real_patients import check_real_patients
 
 __all__ = [
     "CLAIMS",
@@ -67,6 +68,7 @@ __all__ = [
     "check_pass_times",
     "check_positions",
     "check_prefix_weights",
+    "check_real_patients",
     "check_residual",
     "check_round_tokens",
     "check_same_probability",

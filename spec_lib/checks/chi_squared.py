@@ -80,9 +80,9 @@ def pooled(p: Weights, samples: int, *others: Weights, least: float = LEAST) -> 
     return tables
 
 
-def goodness_of_fit(counts: Weights, p: Weights) -> Result:
-    """Test the null hypothesis that the counts are draws from p."""
-    expected, seen = pooled(p, int(sum(counts.values())), counts)
+def goodness_of_fit(counts: Weights, p: Weights, least: float = LEAST) -> Result:
+    """Test the null hypothesis that the counts are draws from p.  least: as in `pooled`."""
+    expected, seen = pooled(p, int(sum(counts.values())), counts, least=least)
     d = len(expected) - 1
     if d == 0:
         return Result(0.0, 0, 1.0)

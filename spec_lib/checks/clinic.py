@@ -13,7 +13,6 @@ from .laboratory import LENGTH, TESTS, Table
 
 _WARD = (4, 6, 3, 1, 5, 2)  # which of the six samplers patient A is, patient B, ...
 _DIGITS = "one digit for each of the patients A to F, in their order; none is left out, none appears twice"
-_Diagnosis = dict[int, int]  # which sampler a patient is -> which one the reader says it is
 
 
 class Examination(NamedTuple):
@@ -84,38 +83,42 @@ def _swapped(*which: int) -> Callable[[], str]:
 
 @dataclass(frozen=True)
 class Diagnosis(Exercise):
-    """An exercise whose expected value stays hidden: the check says how many are right, not which.
+    """An exercise whose answer is a row of digits that stays hidden: the check says how many are right, not which.
 
-    found: {hint: what has to be true of a diagnosis for the hint to be given}, the first that is.
+    cases: one, with the right digits as text.  digits: those that count as such in an answer.  form: what an answer
+    looks like; fits: whether these digits do; malformed: the hint where they do not.  found: {hint: what has to be true
+    of the digits for the hint to be given}, the first that is.
     """
 
-    found: Mapping[str, Callable[[_Diagnosis], bool]] = field(default_factory=dict)
+    digits: str = "0123456789"
+    form: str = ""
+    fits: Callable[[list[int]], bool] = lambda digits: True
+    malformed: str = ""
+    found: Mapping[str, Callable[[list[int]], bool]] = field(default_factory=dict)
+    otherwise: str = "others"  # what is expected in place of wrong digits
 
     def check(self, function: Callable) -> bool:
         def in_letters() -> str | None:
             got = function()
             return None if got is None or got is Ellipsis else str(got)
 
-        answer = ask(in_letters, ())
+        answer, right = ask(in_letters, ()), [int(c) for c in str(self.cases[0].expected)]
         if answer.error:
             print(f"Not yet: the diagnosis raised {answer.error}")
             return False
         if answer.nothing:
             print(PLACEHOLDER)
             return False
-        digits = [int(c) for c in answer.shown if c in "123456"]
-        if sorted(digits) != [1, 2, 3, 4, 5, 6]:
-            print(f"Not yet:\n  yours     {answer.shown}\n  expected  the digits 1 to 6, each once, one a patient")
-            print(f"  Hint: {_DIGITS}.")
+        digits = [int(c) for c in answer.shown if c in self.digits]
+        if len(digits) != len(right) or not self.fits(digits):
+            print(f"Not yet:\n  yours     {answer.shown}\n  expected  {self.form}\n  Hint: {self.malformed}.")
             return False
-        if tuple(digits) == _WARD:
-            print("Right, in all 6 cases.")
+        if digits == right:
+            print(f"Right, in all {len(right)} cases.")
             return True
-        said = dict(zip(_WARD, digits, strict=True))
-        right = sum(a == b for a, b in said.items())
-        shown = "".join(map(str, digits))
-        print(f"Not yet:\n  yours     {shown}\n  expected  another order: {right} of yours are right")
-        print(f"  Hint: {next(hint for hint, holds in self.found.items() if holds(said))}.")
+        agreeing, shown = sum(map(int.__eq__, digits, right)), "".join(map(str, digits))
+        print(f"Not yet:\n  yours     {shown}\n  expected  {self.otherwise}: {agreeing} of yours are right")
+        print(f"  Hint: {next(hint for hint, holds in self.found.items() if holds(digits))}.")
         return False
 
 
@@ -127,6 +130,12 @@ _BONUS = (
 )
 _RESAMPLING = "3 and 5 are swapped: what is drawn after a rejection does not change how often first tokens are accepted"
 
+
+def _called(digits: Sequence[int], sampler: int) -> int:
+    """Which sampler the reader says that this one is."""
+    return digits[_WARD.index(sampler)]
+
+
 DIAGNOSIS = Diagnosis(
     cases=(Case("the six patients", (), "".join(map(str, _WARD))),),
     mistakes={
@@ -137,13 +146,18 @@ DIAGNOSIS = Diagnosis(
         _BONUS: _swapped(3, 4),
         _RESAMPLING: _swapped(3, 5),
     },
+    digits="123456",
+    form="the digits 1 to 6, each once, one a patient",
+    fits=lambda digits: len(set(digits)) == 6,
+    malformed=_DIGITS,
     found={
-        _KIND: lambda said: {said[1], said[2]} != {1, 2},
-        _ARGMAX: lambda said: said[1] == 2,
-        _HEALTHY: lambda said: said[6] != 6,
-        _BONUS: lambda said: said[4] != 4,
-        _RESAMPLING: lambda said: True,
+        _KIND: lambda digits: {_called(digits, 1), _called(digits, 2)} != {1, 2},
+        _ARGMAX: lambda digits: _called(digits, 1) == 2,
+        _HEALTHY: lambda digits: _called(digits, 6) != 6,
+        _BONUS: lambda digits: _called(digits, 4) != 4,
+        _RESAMPLING: lambda digits: True,
     },
+    otherwise="another order",
 )
 
 

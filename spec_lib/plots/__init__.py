@@ -28,7 +28,7 @@ from .rounds_cost import plot_round_cost, round_parts
 from .speed import plot_reported, plot_sweep, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
 from .sweeps import plot_sweeps, sweep_positions
-from .testing import plot_power, plot_power_curves, plot_scores, plot_statistics, statistic_bins
+from .testing import plot_power, plot_power_curves, plot_ranks, plot_scores, plot_statistics, statistic_bins
 from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "plot_power",
     "plot_power_curves",
     "plot_prefixes",
+    "plot_ranks",
     "plot_region",
     "plot_reported",
     "plot_roofline",

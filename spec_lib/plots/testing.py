@@ -66,6 +66,28 @@ def plot_scores(values: dict[str, Sequence[float]], width: float, title: str, xl
         axes.flat[-1].set_xlabel(xlabel)
 
 
+def plot_ranks(found: dict[str, tuple[Sequence[float], Sequence[float]]], title: str, bins: int = 16) -> None:
+    """How often the likeliest tokens were written, the next likeliest, ... down to the unlikeliest, and how often they
+    should have been: a panel for each sampler, bars and a black line, logarithmic.
+
+    found: name -> (seen, expected), each (vocab,), by rank.  bins: of equal width; they divide the vocabulary.
+    """
+    with figure(2.2 * len(found) + 1, 2.9, suptitle=title, ncols=len(found), sharey=True, squeeze=False) as axes:
+        for axis, (name, pair) in zip(axes.flat, found.items(), strict=True):
+            seen, expected = (torch.as_tensor(x, dtype=torch.float64).view(bins, -1).sum(1).tolist() for x in pair)
+            size = len(pair[0])
+            edges = [1 + size * i / bins for i in range(bins + 1)]
+            axis.bar(edges[:-1], seen, size / bins, align="edge", color=GREYS[1], edgecolor="white", label="written")
+            axis.stairs(expected, edges, color="black", lw=1.5, baseline=None, label="expected")
+            axis.set(yscale="log", ylim=(0.5, None), xlabel="rank", xlim=(1, size + 1))
+            axis.minorticks_off()
+            axis.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+            axis.set_xticks([1, size // 2, size], ["1", f"{size // 2:,}", f"{size:,}"])
+            axis.set_title(name, loc="left", fontsize=10)
+        axes.flat[0].set_ylabel("texts (logarithmic)")
+        axes.flat[-1].legend(**BESIDE)
+
+
 def plot_power_curves(curves: dict[str, Sequence[tuple[int, float, float]]], title: str) -> None:
     """Power against the samples N, and beside it the same points against N delta^2.
 

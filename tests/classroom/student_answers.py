@@ -542,6 +542,13 @@ ANSWERS = [
     ("diagnosis", lambda: "FDCAEB", "one digit for each of the patients"),
     ("diagnosis", lambda: (4, 6, 5, 1, 3, 2), "3 and 5 are swapped"),
     ("diagnosis", lambda: 436152, "was declared right"),
+    ("real_patients", lambda: "HK", "six digits between quotes"),
+    ("real_patients", lambda: 20024, "six digits between quotes"),  # a number forgets its zeros in front
+    ("real_patients", lambda: "020026", "the number of the fault (1 to 5)"),
+    ("real_patients", lambda: "123454", "the first token that is wrong (0: none, or 1, 2, 3)"),
+    ("real_patients", lambda: ("02002", 2), "accepts everything writes what the draft model writes"),
+    ("real_patients", lambda: [0, 2, 0, 0, 3, 4], "token 3 is wrong as well, but not the first"),
+    ("real_patients", lambda: "000204", "was called wrong that raises no alarm"),
     ("tokens_from_positions", averaged, "mean over the positions"),
     ("tokens_from_positions", lambda a: 1 + len(a) * prod(a), "only drafts that are accepted whole"),
     ("gamma_from_table", starts_at_one, "where nothing pays, answer 0"),

@@ -267,6 +267,17 @@ def test_the_scores_figure_counts_each_text_and_marks_the_mean(shown):
     assert {axis.get_xlim() for axis in shown[0].axes} == {shown[0].axes[0].get_xlim()}
 
 
+def test_the_ranks_are_summed_into_bars_beside_what_is_expected(shown):
+    found = {"G": ([4.0, 2.0, 1.0, 1.0], [5.0, 2.0, 0.5, 0.5]), "H": ([0.0, 0.0, 0.0, 8.0], [4.0, 3.0, 0.5, 0.5])}
+    plots.plot_ranks(found, "ranks", bins=2)
+    for axis, (name, bars, steps) in zip(shown[0].axes, [("G", [6, 2], [7, 1]), ("H", [0, 8], [7, 1])], strict=True):
+        assert axis.get_title(loc="left") == name and axis.get_yscale() == "log"
+        written = [patch for patch in axis.patches if hasattr(patch, "get_height")]
+        assert [b.get_height() for b in written] == bars
+        (expected,) = [patch for patch in axis.patches if hasattr(patch, "get_data")]
+        assert expected.get_data().values.tolist() == steps and expected.get_data().edges.tolist() == [1, 3, 5]
+
+
 def test_the_power_curves_are_drawn_against_both_axes(shown):
     points = [(25, 2.0, 0.1), (100, 8.0, 0.5), (400, 32.0, 1.0)]
     plots.plot_power_curves({"the fault": points}, "power")

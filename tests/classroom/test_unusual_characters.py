@@ -115,6 +115,7 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_scores": lambda w: plots.plot_scores({w: [0.5, 1.0], "b": [0.6]}, 0.2, w, w),
     "plot_power_curves": lambda w: plots.plot_power_curves({w: [(25, 2.0, 0.1), (50, 4.0, 0.5)]}, w),
     "plot_power": lambda w: plots.plot_power({w: [0.5] * 5, "b": [0.5] * 5}, [w, *"bcde"], w),
+    "plot_ranks": lambda w: plots.plot_ranks({w: ([9.0] * 16, [2.0] * 16), "b": ([1.0] * 16, [2.0] * 16)}, w),
     "plot_gain": lambda w: plots.plot_gain([0.0, 0.2], [0.0, 0.2], [w, "a"], w),
     "plot_lines": lambda w: plots.plot_lines([1, 2], {w: [1, 2]}, w, w, w),
     "plot_marginal": lambda w: plots.plot_marginal(0.7, 0.1, w),

@@ -72,6 +72,9 @@ class Text:
                 for module in [real, *modules]:
                     for at in [k for k, v in vars(module).items() if v is old]:
                         patch.setattr(module, at, vars(copy)[name])
+                if isinstance(old, type) and any(c.__module__ != real.__name__ for c in old.__subclasses__()):
+                    for at in [k for k, v in vars(old).items() if isinstance(v, types.FunctionType)]:
+                        patch.setattr(old, at, vars(vars(copy)[name])[at])  # for what inherits them elsewhere
         for key, old in list(verification.RULES.items()):
             if getattr(old, "__module__", None) == real.__name__:
                 patch.setitem(verification.RULES, key, vars(copy)[old.__name__])
@@ -555,6 +558,62 @@ SEAMS = (
     Fault("17b prompt counted in the budget", D, budget(lambda prompt, count: max(0, count - prompt + 1)), ("budget",)),
 )
 
+# A batch and its texts alone.  The greedy texts of a batch show nothing of what is wrong with its draft.
+SEEN_BY_ALL = ("batch_greedy", "batch_greedy_refilled", "batch_seeded", "batch_seeded_refilled", "batch_rounds")
+OF_THE_DRAFT = ("batch_seeded", "batch_seeded_refilled", "batch_rounds")
+REFILLED = ("batch_greedy_refilled", "batch_seeded_refilled", "batch_rounds")
+BATCHES = (
+    Text("one position for all texts", "rows", "self._logits(padded, at, column",
+         "self._logits(padded, at.amax(0, keepdim=True).expand_as(at), column", SEEN_BY_ALL),
+    Text("the columns of the longest text", "rows", "torch.where(real, at, self.columns - 1)",
+         "torch.where(real, start.amax() + step, self.columns - 1)", SEEN_BY_ALL),
+    Text("rejected columns not hidden", "rows", "<= at[..., None]", "<= 0 * at[..., None] + end", SEEN_BY_ALL),
+    Text("a token in a batch does not see itself", "rows", "<= at[..., None]", "< at[..., None]", SEEN_BY_ALL),
+    Text("padding written over the beginning", "rows", "torch.where(real, at, self.columns - 1)",
+         "torch.where(real, at, 0)", SEEN_BY_ALL),
+    Text("padding counted as tokens", "rows", "self.lengths[i] += n", "self.lengths[i] += longest", SEEN_BY_ALL),
+    Text("the last column's logits for every text", "rows", "range(max(0, n - keep), n)",
+         "range(longest - keep, longest)", OF_THE_DRAFT),
+    Text("the draft's keys and values not moved", "batch", "view.rows.move(view.slot, slot)",
+         "view.rows.move(view.slot, slot) if view is last.views[0]"
+         " else view.rows.lengths.__setitem__(slot, view.length)",
+         OF_THE_DRAFT),
+    Text("the length not moved with the text", "rows", "self.lengths[to] = self.lengths[source]", "pass", SEEN_BY_ALL),
+    Text("a freed slot keeps its length", "rows", "self.lengths[slot] = 0", "pass", REFILLED),
+    Text("a freed slot keeps what it held", "rows", "self._zero(slot)", "pass", ("batch_nan",)),
+    Text("one source for all texts", "batch", "eos_token_id, generator, self.trace",
+         "eos_token_id, vars(self).setdefault('one', torch.Generator().manual_seed(int(generator))), self.trace",
+         ("batch_seeded", "batch_seeded_refilled")),
+    Text("the first text's uniforms for every text", "batch", "eos_token_id, generator, self.trace",
+         "eos_token_id, vars(self).setdefault('one', generator), self.trace",
+         ("batch_seeded", "batch_seeded_refilled")),
+    Text("the first text's sampling for every text", "batch", "self.rule, sampling, draft_sampling",
+         "self.rule, vars(self).setdefault('one', sampling), draft_sampling", ("batch_samplings",)),
+    Text("a text's numbers read from its neighbour's", "batch", "                del seen[: len(part)]\n", "",
+         SEEN_BY_ALL),
+    Text("drafting stops with the shortest draft", "batch", "max(rooms, default=0)", "min(rooms, default=0)",
+         ("batch_rounds",)),
+    Text("wide slots begin empty", "row_models", "            self.cache[..., : self.columns, :] = old\n",
+         "            pass\n", ("batch_widened",)),
+    Text("wide layers begin empty", "row_models", "wide[:, :, : held.shape[2] - 1] = held[:, :, :-1]", "pass",
+         ("batch_widened",)),
+    Text("keys moved without values", "row_models", "self.cache[:, :, to, :, :length] = self.cache[:, :, source",
+         "self.cache[:, :1, to, :, :length] = self.cache[:, :1, source", SEEN_BY_ALL),
+    Text("layers not moved with the text", "row_models", "part[to, :, :length] = part[source, :, :length]", "pass",
+         SEEN_BY_ALL),
+    Text("logits of another text's rows", "row_models", "[i * n + j for i, kept", "[i + j for i, kept", SEEN_BY_ALL),
+    Text("one text's error ends them all", "batch", "except ValueError as error:", "except KeyError as error:",
+         ("batch_nan",)),
+    Text("one session for all texts", "batch", 'raise ValueError("the drafter\'s start gave',
+         'str("the drafter\'s start gave'),
+    Text("a local window of columns", "row_models", '"local" in getattr', '"none" in getattr'),
+    Text("a batch where the longest text moves the positions", "row_models", "model.facts.border is not None", "False"),
+    Text("an engine goes on after an interrupt", "batch", "self.broken = True", "self.broken = False"),
+    Text("trees in a batch", "arguments", 'fits = not getattr(drafter, "branches", False)', "fits = True"),
+    Text("two texts share a source", "decoding", "len({id(g) for g in sources}) < len(sources)", "False"),
+)  # fmt: skip
+
+
 # Text faults, written against decoding.py, drafting.py, cache.py, records.py, tracing.py, arguments.py, modes.py,
 # architectures.py, sampling.py and gpt2.py as they stand: here, and nowhere else, are snippets of them.
 DRAW = "token = self.randomness.draw(distribution, self.size + count)"
@@ -677,14 +736,15 @@ TEXTS = (
     Text(
         "budget one too many",
         W,
-        "min(wanted, self.left - 1)",
-        "min(wanted, self.left)",
+        "min(self.wanted, self.left - 1)",
+        "min(self.wanted, self.left)",
         (
             "randomness",
             "every_token",
         ),
     ),
-    Text("budget one too few", W, "min(wanted, self.left - 1)", "max(min(wanted, self.left - 2), 0)", ("own_draft",)),
+    Text("budget one too few", W, "min(self.wanted, self.left - 1)", "max(min(self.wanted, self.left - 2), 0)",
+         ("own_draft",)),
     Text(
         "17a len(ids) as prompt length",
         W,
@@ -705,7 +765,7 @@ TEXTS = (
     ),
     Text("end-of-text of the plain loop overlooked", D, "if eos and int(unread) in eos:", "if False:"),
     Text("stop reason of the plain loop always length", D, '"eos" if ended else "length"', '"length"'),
-    Text("a round cut by budget or context not marked", W, "asked < wanted or draft.cut", "False"),
+    Text("a round cut by budget or context not marked", W, "self.asked < self.wanted or draft.cut", "False"),
     Text("a round cut by the end of the text not marked", W, "None, None, cut=True", "None, None, cut=False"),
     Text(
         "a plain round called a bonus",
@@ -811,7 +871,7 @@ TEXTS = (
         DRAW,
         "token = self.randomness.draw(distribution, self.size)",
     ),
-    Text("the draft's tokens drawn for one position", G, "size + i)", "size)"),
+    Text("the draft's tokens drawn for one position", G, "len(self.text) + len(self.distributions)", "len(self.text)"),
     Text("a trace holds the drafter's own buffer", "tracing", 't.to("cpu", copy=True)', 't.to("cpu")'),
     Text("every part is traced", "tracing", 'if "distributions" in self.parts:', "if self.parts:"),
     Text(
@@ -899,7 +959,7 @@ TEXTS = (
             "positions",
         ),
     ),
-    Text("draft's context crossed", G, "room = max(0, min(k, self.most - size + 1))", "room = k"),
+    Text("draft's context crossed", G, "int(max(0, min(k, self.most - size + 1)))", "k"),
     Text("tracing counts as work", G, "self.model.fed = fed", "pass"),
     Text(
         "tracing leaves its token in the cache",
@@ -1112,5 +1172,7 @@ TEXTS = (
     Text("half an export stays where the other half failed", "files", "shutil.rmtree(path, ignore_errors=True)",
          "pass"),
     Text("folders that were made stay where an export failed", "files", "path.rmdir()", "pass"),
+    # --- batches: what each test sees of them is in `test_batches`
+    *BATCHES,
 )  # fmt: skip
 FAULTS = (*SEAMS, *TEXTS)

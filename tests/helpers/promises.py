@@ -14,6 +14,16 @@ from spec_lib.drafters import RecurrentHead, Tree
 from spec_lib.verification import RULES
 from tests.helpers import enumeration as exact
 from tests.helpers import trees
+from tests.helpers.batches import (  # noqa: F401  (checks, collected at the end)
+    check_batch_greedy,
+    check_batch_greedy_refilled,
+    check_batch_nan,
+    check_batch_rounds,
+    check_batch_samplings,
+    check_batch_seeded,
+    check_batch_seeded_refilled,
+    check_batch_widened,
+)
 from tests.helpers.distributions import random_table
 from tests.helpers.models import (
     counter,

@@ -12,6 +12,7 @@ import torch
 import spec_lib as sl
 from spec_lib import benchmark
 from spec_lib.benchmark import lookup
+from spec_lib.checks import recorded_texts
 
 RUNS = benchmark.copying()
 KINDS, TEMPERATURES, GAMMAS = ("copy", "edit", "summary", "open"), (0, 0.7, 1), (4, 10)
@@ -76,6 +77,7 @@ def test_what_the_recording_shows():
 
 def test_other_recordings_are_read_without_a_word_of_it(tmp_path, capsys):
     (tmp_path / "a.json").write_bytes(lookup.FILE.read_bytes())
+    (tmp_path / "b.json").write_bytes(recorded_texts.FILE.read_bytes())
     assert benchmark.recordings(tmp_path) == [] and benchmark.recordings()
     assert capsys.readouterr().out == ""
     assert benchmark.copying(tmp_path / "a.json") == RUNS

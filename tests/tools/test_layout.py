@@ -18,7 +18,9 @@ FLOORS = [
     ["arguments"],
     ["cache", "graphs"],
     ["drafting", "tracing", "gpt2"],
-    ["writer", "drafters"],
+    ["writer", "drafters", "rows"],
+    ["row_models"],
+    ["batch"],
     ["decoding"],
     ["pairs"],
     ["classroom", "checks", "benchmark"],
@@ -31,7 +33,8 @@ FLOORS = [
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",
           "arguments", "answers", "architectures", "modes", "numbers", "gpt2", "graphs", "coupling", "trees",
-          "writer", "abilities", "plain_gpt2"]  # fmt: skip
+          "writer", "abilities", "plain_gpt2",
+          "rows", "row_models", "batch"]  # fmt: skip
 MOST_LINES = 220
 
 

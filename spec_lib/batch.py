@@ -1,0 +1,220 @@
+"""Many texts at once: each pass of a model is over all of them, and each text is written as if it were alone.
+
+A round of a batch is a round of each of its texts, whose draft passes run in lockstep and whose verification is one
+pass of the target.  What a round means stands in `writer`, where a text alone is written; here is what several share:
+the passes, the one wait for the device, and the slots.  Derived in notebook 12.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from . import arguments, protocols
+from .drafting import ModelDrafter, NoDraft, as_drafter
+from .numbers import at_least_one
+from .protocols import Draft
+from .records import Generation, Round
+from .row_models import as_rows
+from .rows import Row
+from .sampling import Sampling
+from .writer import Writer
+
+
+class Request:
+    """One text of an `Engine`.
+
+    ids: the prompt, (1, length).  rounds: those that are done.  stop_reason: None while it waits or is written, then
+    "eos" | "length" | "cancelled" | "error".  error: what was wrong with this text alone, a ValueError, or None.
+    """
+
+    def __init__(self, writer: Writer, views: list[Row]):
+        self.writer, self.views = writer, views  # views: its slot in the rectangles of the target and of the draft
+        self.rounds, self.error = [], None
+        self.stop_reason = None if writer.left else writer.stop_reason
+
+    @property
+    def ids(self) -> torch.Tensor:
+        return self.writer.ids
+
+    def attempt(self, step: Callable, *given):
+        """What a step of this text returns.  None where it, or one before it, went wrong: that ends this text alone."""
+        if self.error is None:
+            try:
+                return step(*given)
+            except ValueError as error:
+                self.error, self.stop_reason = error, "error"
+
+    def settle(self, seen: list[float]) -> None:
+        """A round of it is done.  seen: as in `Writer.settle`."""
+        self.rounds.append(self.writer.settle(seen))
+        self.stop_reason = None if self.writer.left else self.writer.stop_reason
+
+    def generation(self) -> Generation:
+        """The text as far as it is written."""
+        new = torch.tensor([t for r in self.rounds for t in r.tokens], dtype=torch.int64, device="cpu")
+        whole = torch.cat([self.ids, new[None].to(self.ids.device)], 1)
+        return Generation(new, whole, self.rounds, self.stop_reason)
+
+
+class Engine:
+    """Continuous batching: texts come and go, and each step is one round of all that have a slot.
+
+    target, draft, gamma, rule, trace: as in `speculative_rounds`, but both models must be able to read several texts in
+    one pass (`sl.GPT2`; transformers' with position arguments, such as GPT-2 and those with rotary embeddings).  A
+    drafter that is no model has a session for each text.  draft None: nothing is drafted, plain decoding of a batch.
+    slots: texts that are written at the same time, at least 1; others wait.
+    Each text is what `speculative` writes alone with its seed, rounds included, up to rounding: a pass over several
+    texts adds in another order (notebook 12).  Not for several threads.  ValueError for what it cannot work with.
+    """
+
+    def __init__(
+        self,
+        target: torch.nn.Module | protocols.Model,
+        draft: torch.nn.Module | protocols.Model | protocols.Drafter | None,
+        *,
+        slots: int = 8,
+        gamma: int | Callable[[list[Round]], int] = 4,
+        rule: str | protocols.Rule | None = None,
+        trace: bool | Iterable[str] = False,
+    ):
+        self.slots = at_least_one("slots", slots)
+        arguments.a_gamma(gamma), arguments.a_rule(rule, None), arguments.a_trace(trace)
+        drafter = NoDraft() if draft is None else as_drafter(draft)
+        self.gamma, self.rule, self.trace = (lambda rounds: 0) if draft is None else gamma, rule, trace
+        self.target, self.drafter = as_rows(target, self.slots), drafter
+        self.draft = as_rows(drafter.model, self.slots, "draft") if type(drafter) is ModelDrafter else None
+        if self.draft is None:
+            arguments.can_draft_in_a_batch(drafter, Row(self.target))
+        self.texts, self.queue, self.broken = [], deque(), False  # texts[i] has slot i
+
+    @property
+    def running(self) -> int:
+        """Texts that have a slot."""
+        return len(self.texts)
+
+    @property
+    def waiting(self) -> int:
+        """Texts that wait for one."""
+        return len(self.queue)
+
+    def submit(
+        self,
+        ids: torch.Tensor,
+        max_new_tokens: int,
+        *,
+        sampling: Sampling | None = None,
+        draft_sampling: Sampling | None = None,
+        eos_token_id: int | list[int] | None = None,
+        generator: torch.Generator | int | protocols.Randomness | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> Request:
+        """Put a text into the queue.  Arguments and ValueErrors are those of `speculative_rounds`."""
+        self._usable()
+        views = [Row(rows) for rows in (self.target, self.draft) if rows is not None]
+        drafter = self.drafter if self.draft is None else ModelDrafter(views[1])
+        writer = Writer(views[0], drafter, ids, max_new_tokens, self.gamma, self.rule, sampling, draft_sampling,
+                        eos_token_id, generator, self.trace, attention_mask)  # fmt: skip
+        request = Request(writer, views)
+        if request.stop_reason is None:
+            self.queue.append(request)
+        return request
+
+    def cancel(self, request: Request) -> None:
+        """Write no more of this text.  Between two steps; nothing happens where it has ended."""
+        if request.stop_reason is None:
+            request.stop_reason = "cancelled"
+            if request in self.queue:
+                self.queue.remove(request)
+            elif request in self.texts:
+                self._free(request)
+
+    def step(self) -> list[tuple[Request, Round | None]]:
+        """One round of each text that has a slot, after waiting ones were given the free slots: (text, its round).
+
+        None in the place of a round: something was wrong with this text alone, its `error`.  [] where there is nothing
+        to do.  Any other exception ends all texts: the engine then refuses more.
+        """
+        self._usable()
+        self.broken = True  # until the step is through
+        with torch.no_grad():
+            self._admit()
+            done = self._round()
+        for request, _ in done:
+            if request.stop_reason is not None:
+                self._free(request)
+        self.broken = False
+        return done
+
+    def _usable(self) -> None:
+        if self.broken:
+            raise ValueError("an earlier step of this engine was interrupted or failed: make a new Engine")
+
+    def _admit(self) -> None:
+        """Give free slots to waiting texts, whose prompts are read one by one."""
+        while self.queue and len(self.texts) < self.slots:
+            request, slot = self.queue.popleft(), len(self.texts)
+            for view in request.views:
+                view.rows.clear(slot)
+                view.slot = slot
+            request.attempt(self._start, request)
+            self.texts.append(request)
+
+    def _start(self, request: Request) -> None:
+        request.writer.start()
+        if any(request.writer.session is getattr(other.writer, "session", None) for other in self.texts):
+            raise ValueError("the drafter's start gave one session to two texts: let it make a new one for each")
+
+    def _round(self) -> list[tuple[Request, Round | None]]:
+        """Draft, score, verify and roll back, as `Writer` does for one text."""
+        texts, parts = list(self.texts), []
+        read = self._drafted(texts)
+        if any(map(len, read)):
+            logits = self.target.feed(0, read)
+            parts = [text.attempt(text.writer.verify, rows) for text, rows in zip(texts, logits, strict=True)]
+        whole = [part for part in parts if part is not None]
+        seen = torch.cat(whole).tolist() if whole else []  # the one wait for the device
+        for text, part in zip(texts, parts, strict=False):
+            if part is not None:
+                text.attempt(text.settle, seen[: len(part)])
+                del seen[: len(part)]
+        return [(text, None if text.error else text.rounds[-1]) for text in texts]
+
+    def _drafted(self, texts: Sequence[Request]) -> list[torch.Tensor]:
+        """What the target has to read of each text, (k + 1,); (0,) of one that failed."""
+        nothing = torch.zeros(0, dtype=torch.int64, device=self.target.model.device)
+        asked = [text.attempt(text.writer.ask) for text in texts]
+        if self.draft is None:
+            drafts = [
+                text.attempt(lambda text=text, k=k: text.writer.session.propose(k))
+                for text, k in zip(texts, asked, strict=True)
+            ]
+        else:
+            drafts = self._in_lockstep(texts, asked, nothing)
+        read = [text.attempt(text.writer.take, draft) for text, draft in zip(texts, drafts, strict=True)]
+        return [nothing if ids is None else ids for ids in read]
+
+    def _in_lockstep(self, texts: Sequence[Request], asked: Sequence, nothing: torch.Tensor) -> list[Draft | None]:
+        """`ModelSession.propose` for all texts: a pass of the draft model over all of them for each position."""
+        sessions = [text.writer.session if text.error is None else None for text in texts]
+        rooms = [session.begin(k) if session else 0 for session, k in zip(sessions, asked, strict=True)]
+        for i in range(max(rooms, default=0)):
+            busy = [session if i < room else None for session, room in zip(sessions, rooms, strict=True)]
+            ids = [session.readable(session.reading) if session else nothing for session in busy]
+            for session, logits in zip(busy, self.draft.feed(0, ids, keep=1), strict=True):
+                if session:
+                    session.add(logits[-1])
+        return [session.end() if session else None for session in sessions]
+
+    def _free(self, request: Request) -> None:
+        """Its slot becomes free: the last text moves there, so that those in use stay together."""
+        slot, last = self.texts.index(request), self.texts.pop()
+        if last is not request:
+            for view in last.views:
+                view.rows.move(view.slot, slot)
+                view.slot = slot
+            self.texts[slot] = last
+        for view in request.views:
+            view.slot = None

@@ -1,0 +1,63 @@
+"""A batch on the simulated accelerator: the same rounds, and one wait in each for all texts together."""
+
+from __future__ import annotations
+
+import pytest
+
+import spec_lib as sl
+from spec_lib import drafters
+from tests.helpers import batches, sim
+
+PROMPTS = ("Once upon a time", "The", "There was a king who had", "In the forest there lived")
+BUDGETS = [14, 3, 9, 17]
+KINDS = {
+    "transformers": lambda pair: (pair.target, pair.draft),
+    "own": lambda pair: (pair.fast().target, pair.fast().draft),
+    "plain": lambda pair: (pair.fast().target, None),
+}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return sl.load_pair("tiny")
+
+
+@pytest.fixture(scope="module")
+def sim_pair():
+    with sim.connected() as device:
+        yield sl.load_pair("tiny", device=device)
+
+
+def steps(models, pair, slots: int, **options):
+    """The texts, what the host waited for in each step, and whether it let texts in."""
+    engine = sl.Engine(*models, slots=slots)
+    texts = [
+        engine.submit(pair.encode(text), new, generator=i, **options)
+        for i, (text, new) in enumerate(zip(PROMPTS, BUDGETS, strict=True))
+    ]
+    found = []
+    while True:
+        waiting = engine.waiting
+        with sim.counting() as waits:
+            done = engine.step()
+        if not done:
+            return texts, found
+        found.append((waits, engine.waiting < waiting))
+
+
+@pytest.mark.parametrize("slots", [4, 2])
+@pytest.mark.parametrize("sampling", [sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_wait_a_step_for_all_texts(kind, sampling, slots, pair, sim_pair):
+    texts, found = steps(KINDS[kind](sim_pair), sim_pair, slots, sampling=sampling)
+    assert [waits for waits, _ in found] == [["tolist"]] * len(found)  # also where texts are let in and others leave
+    here, _ = steps(KINDS[kind](pair), pair, slots, sampling=sampling)
+    for a, b in zip(texts, here, strict=True):
+        assert list(map(batches.outcome, a.rounds)) == list(map(batches.outcome, b.rounds))
+        assert a.ids.device.type == "sim" and a.generation().ids.device.type == "sim"
+
+
+def test_a_drafter_on_the_host_waits_for_each_prompt_once(sim_pair):
+    models = (sim_pair.fast().target, drafters.NGram())
+    _, found = steps(models, sim_pair, 4)
+    assert found[0][0] == ["tolist"] * 5 and all(waits == ["tolist"] for waits, _ in found[1:])

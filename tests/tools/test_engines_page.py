@@ -2,11 +2,14 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
+import torch
 
+import spec_lib as sl
 from tests.engine_vllm import __main__ as script
-from tests.engine_vllm import server
+from tests.engine_vllm import ours, server
 from tests.helpers.paths import NOTEBOOKS, ROOT
 
 PAGE = (NOTEBOOKS / "ENGINES.md").read_text("utf-8")
@@ -55,3 +58,37 @@ def test_alpha_from_the_counters():
     """Three rounds of four draft tokens: none, two and all four accepted, so that two ended by a rejection."""
     counted = {"drafts": 3, "draft_tokens": 12, "accepted_tokens": 6, "0": 2, "1": 2, "2": 1, "3": 1}
     assert script.alpha_of(counted) == 6 / (6 + 2)
+
+
+def drawn(exact: ours.Exact, texts: int) -> list[list[int]]:
+    """Texts of three tokens from the exact distribution, of which the rare ones end in token 0."""
+    generator, groups = torch.Generator().manual_seed(0), {(): texts}
+    for _ in range(3):
+        longer = Counter()
+        for text, count in groups.items():
+            p = torch.tensor([exact.next[text][t] for t in range(2048)] if text in exact.next else [1.0])
+            for t in torch.multinomial(p, count, replacement=True, generator=generator).tolist():
+                longer[(*text, t)] += 1
+        groups = longer
+    return [list(text) for text, count in groups.items() for _ in range(count)]
+
+
+def test_the_scripts_own_side_still_runs_and_its_test_can_fail():
+    """Texts of the right distribution pass, those of temperature 0.9 and of one wrong second token do not."""
+    exact, control = ours.Exact(1.0, 2000), ours.Exact(0.9, 2000)
+    texts = drawn(exact, 2000)
+    assert min(one.p_value for one in exact.tests(texts).values()) > 0.01
+    assert max(one.p_value for one in exact.tests(drawn(control, 2000)).values()) < 1e-4
+    wrong = exact.tests([[a, texts[0][1], c] for a, _, c in texts])
+    assert wrong["first"].p_value > 0.01 > 1e-9 > max(wrong["second"].p_value, wrong["three"].p_value)
+
+
+def test_the_scripts_rounds_are_whole_and_cover_the_text():
+    pair = sl.load_pair("tiny")
+    greedy = sl.Sampling(0)
+    rounds = ours.rounds_as_vllm(pair, pair.encode(ours.BEGINNINGS[0]), greedy, greedy, 0)
+    assert all(len(r.drafted) == ours.GAMMA for r in rounds)
+    assert 1 + sum(len(r.tokens) for r in rounds[:-1]) < ours.NEW <= 1 + sum(len(r.tokens) for r in rounds)
+    found = ours.acceptance([rounds, rounds])
+    assert found.drafts == 2 * len(rounds) and found.alpha == pytest.approx(sl.summarize(rounds).alpha)
+    assert found.tokens_per_pass == pytest.approx(1 + found.share * ours.GAMMA) and found.error == pytest.approx(0)

@@ -4,7 +4,7 @@
    lines of metadata that answer, beside the plugin's own entry.
 2. Without triton-cpu the temperature, top-k and top-p of drafted positions are uninitialised memory: vLLM hands a copy
    of the output to the C++ kernel, and drops it (vLLM #55005; PR #55006 mends it).  `register`, which vLLM calls in
-   each of its processes, puts three lines of torch in the kernel's place.
+   each of its processes, puts two lines of torch in the kernel's place.
 """
 
 from __future__ import annotations

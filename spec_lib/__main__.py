@@ -1,4 +1,4 @@
-"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record`, `check`, `export`."""
+"""The command line: `python -m spec_lib generate "Once upon a time" -v` and other commands (`--help` lists them)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from .exporting import export
 from .generating import generate
 from .options import load, needs_own_pass, on_own_pass, parser, refuse_pair, setting_of, sweep_values
+from .server.command import serve
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
-        commands = {"generate": generate, "bench": bench, "record": record, "check": check, "export": export}
+        commands = {"generate": generate, "bench": bench, "record": record, "check": check, "serve": serve}
+        commands |= {"export": export}
         return commands[args.command](args)
     except BrokenPipeError:  # the reader of our output has gone: nothing to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,47 +16,12 @@ from . import arguments, protocols
 from .drafting import ModelDrafter, NoDraft, as_drafter
 from .numbers import at_least_one
 from .protocols import Draft
-from .records import Generation, Round
+from .records import Round
+from .request import Request
 from .row_models import as_rows
 from .rows import Row
 from .sampling import Sampling
 from .writer import Writer
-
-
-class Request:
-    """One text of an `Engine`.
-
-    ids: the prompt, (1, length).  rounds: those that are done.  stop_reason: None while it waits or is written, then
-    "eos" | "length" | "cancelled" | "error".  error: what was wrong with this text alone, a ValueError, or None.
-    """
-
-    def __init__(self, writer: Writer, views: list[Row]):
-        self.writer, self.views = writer, views  # views: its slot in the rectangles of the target and of the draft
-        self.rounds, self.error = [], None
-        self.stop_reason = None if writer.left else writer.stop_reason
-
-    @property
-    def ids(self) -> torch.Tensor:
-        return self.writer.ids
-
-    def attempt(self, step: Callable, *given):
-        """What a step of this text returns.  None where it, or one before it, went wrong: that ends this text alone."""
-        if self.error is None:
-            try:
-                return step(*given)
-            except ValueError as error:
-                self.error, self.stop_reason = error, "error"
-
-    def settle(self, seen: list[float]) -> None:
-        """A round of it is done.  seen: as in `Writer.settle`."""
-        self.rounds.append(self.writer.settle(seen))
-        self.stop_reason = None if self.writer.left else self.writer.stop_reason
-
-    def generation(self) -> Generation:
-        """The text as far as it is written."""
-        new = torch.tensor([t for r in self.rounds for t in r.tokens], dtype=torch.int64, device="cpu")
-        whole = torch.cat([self.ids, new[None].to(self.ids.device)], 1)
-        return Generation(new, whole, self.rounds, self.stop_reason)
 
 
 class Engine:
@@ -81,9 +46,10 @@ class Engine:
         trace: bool | Iterable[str] = False,
     ):
         self.slots = at_least_one("slots", slots)
-        arguments.a_gamma(gamma), arguments.a_rule(rule, None), arguments.a_trace(trace)
+        arguments.a_gamma(gamma), arguments.a_rule(rule, None)
         drafter = NoDraft() if draft is None else as_drafter(draft)
-        self.gamma, self.rule, self.trace = (lambda rounds: 0) if draft is None else gamma, rule, trace
+        self.gamma, self.rule = (lambda rounds: 0) if draft is None else gamma, rule
+        self.trace = arguments.a_trace(trace)
         self.target, self.drafter = as_rows(target, self.slots), drafter
         self.draft = as_rows(drafter.model, self.slots, "draft") if type(drafter) is ModelDrafter else None
         if self.draft is None:
@@ -123,13 +89,20 @@ class Engine:
         return request
 
     def cancel(self, request: Request) -> None:
-        """Write no more of this text.  Between two steps; nothing happens where it has ended."""
-        if request.stop_reason is None:
-            request.stop_reason = "cancelled"
-            if request in self.queue:
-                self.queue.remove(request)
-            elif request in self.texts:
-                self._free(request)
+        """Write no more of this text.  Between two steps; nothing happens where it has ended.
+
+        ValueError within a step, and for what this engine's `submit` did not return.
+        """
+        if isinstance(request, Request) and request.stop_reason is not None:
+            return
+        self._usable()
+        if request in self.queue:
+            self.queue.remove(request)
+            request.end("cancelled")
+        elif request in self.texts:
+            self._free(request, "cancelled")
+        else:
+            raise ValueError(f"cancel takes what this engine's submit returned, got another {type(request).__name__}")
 
     def step(self) -> list[tuple[Request, Round | None]]:
         """One round of each text that has a slot, after waiting ones were given the free slots: (text, its round).
@@ -139,18 +112,27 @@ class Engine:
         """
         self._usable()
         self.broken = True  # until the step is through
-        with torch.no_grad():
-            self._admit()
-            done = self._round()
-        for request, _ in done:
-            if request.stop_reason is not None:
-                self._free(request)
+        try:
+            with torch.no_grad():
+                self._admit()
+                done = self._round()
+            for request, _ in done:
+                if request.stop_reason is not None:
+                    self._free(request, request.stop_reason)
+        except BaseException:  # Ctrl-C too
+            for request in (*self.texts, *self.queue):
+                request.end("error")
+            self.texts.clear(), self.queue.clear()
+            raise
         self.broken = False
         return done
 
     def _usable(self) -> None:
         if self.broken:
-            raise ValueError("an earlier step of this engine was interrupted or failed: make a new Engine")
+            raise ValueError(
+                "a step of this engine is running, or one was interrupted or failed: submit and cancel between two "
+                "steps, and after a failure make a new Engine"
+            )
 
     def _admit(self) -> None:
         """Give free slots to waiting texts, whose prompts are read one by one."""
@@ -164,8 +146,9 @@ class Engine:
 
     def _start(self, request: Request) -> None:
         request.writer.start()
-        if any(request.writer.session is getattr(other.writer, "session", None) for other in self.texts):
-            raise ValueError("the drafter's start gave one session to two texts: let it make a new one for each")
+        shared = [text for text in self.texts if getattr(text.writer, "session", None) is request.writer.session]
+        for text in (*shared, request) if shared else ():  # the earlier one goes on with the later one's session
+            text.attempt(_refuse_session)
 
     def _round(self) -> list[tuple[Request, Round | None]]:
         """Draft, score, verify and roll back, as `Writer` does for one text."""
@@ -187,34 +170,44 @@ class Engine:
         nothing = torch.zeros(0, dtype=torch.int64, device=self.target.model.device)
         asked = [text.attempt(text.writer.ask) for text in texts]
         if self.draft is None:
-            drafts = [
-                text.attempt(lambda text=text, k=k: text.writer.session.propose(k))
-                for text, k in zip(texts, asked, strict=True)
-            ]
+            read = [text.attempt(_proposed, text.writer, k) for text, k in zip(texts, asked, strict=True)]
         else:
             drafts = self._in_lockstep(texts, asked, nothing)
-        read = [text.attempt(text.writer.take, draft) for text, draft in zip(texts, drafts, strict=True)]
+            read = [text.attempt(text.writer.take, draft) for text, draft in zip(texts, drafts, strict=True)]
         return [nothing if ids is None else ids for ids in read]
 
     def _in_lockstep(self, texts: Sequence[Request], asked: Sequence, nothing: torch.Tensor) -> list[Draft | None]:
         """`ModelSession.propose` for all texts: a pass of the draft model over all of them for each position."""
-        sessions = [text.writer.session if text.error is None else None for text in texts]
-        rooms = [session.begin(k) if session else 0 for session, k in zip(sessions, asked, strict=True)]
-        for i in range(max(rooms, default=0)):
-            busy = [session if i < room else None for session, room in zip(sessions, rooms, strict=True)]
-            ids = [session.readable(session.reading) if session else nothing for session in busy]
-            for session, logits in zip(busy, self.draft.feed(0, ids, keep=1), strict=True):
-                if session:
-                    session.add(logits[-1])
-        return [session.end() if session else None for session in sessions]
+        sessions = [getattr(text.writer, "session", None) for text in texts]  # None: its start failed
+        rooms = [text.attempt(lambda s=s, k=k: s.begin(k)) for text, s, k in zip(texts, sessions, asked, strict=True)]
+        for i in range(max((room or 0 for room in rooms), default=0)):
+            busy = [text.error is None and i < room for text, room in zip(texts, rooms, strict=True)]
+            if not any(busy):
+                break
+            ids = [s.readable(s.reading) if on else nothing for s, on in zip(sessions, busy, strict=True)]
+            for text, s, on, logits in zip(texts, sessions, busy, self.draft.feed(0, ids, keep=1), strict=True):
+                if on:
+                    text.attempt(s.add, logits[-1])
+        return [text.attempt(lambda s=s: s.end()) for text, s in zip(texts, sessions, strict=True)]
 
-    def _free(self, request: Request) -> None:
-        """Its slot becomes free: the last text moves there, so that those in use stay together."""
+    def _free(self, request: Request, reason: str) -> None:
+        """It ends, and its slot becomes free: the last text moves there, so that those in use stay together."""
         slot, last = self.texts.index(request), self.texts.pop()
         if last is not request:
             for view in last.views:
                 view.rows.move(view.slot, slot)
                 view.slot = slot
             self.texts[slot] = last
-        for view in request.views:
-            view.slot = None
+        request.end(reason)
+
+
+def _proposed(writer: Writer, k: int) -> torch.Tensor:
+    """What the target has to read of a text whose drafter is no model, as `Writer.draft`."""
+    read = writer.take(writer.session.propose(k))
+    # Sessions may hand out one and the same memory, which the next one fills before this draft is verified.
+    writer.given, writer.q = (None if held is None else held.clone() for held in (writer.given, writer.q))
+    return read
+
+
+def _refuse_session() -> None:
+    raise ValueError("the drafter's start gave one session to two texts: let it make a new one for each")

@@ -180,11 +180,11 @@ def speculative_batch(
 
 
 def _is_list(values) -> bool:
-    return isinstance(values, (list, tuple))
+    return isinstance(values, (list, tuple)) or getattr(values, "ndim", 0) > 0  # a tensor or an array, too
 
 
 def _a_list(name: str, values) -> list:
-    if not isinstance(values, (list, tuple, torch.Tensor)) or getattr(values, "ndim", 1) == 0 or len(values) == 0:
+    if not _is_list(values) or len(values) == 0:
         raise ValueError(
             f"{name} must be a list with one entry for each text, and at least one, got {described(values)}"
         )

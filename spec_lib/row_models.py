@@ -29,20 +29,19 @@ class GPT2Rows(Rows):
         with torch.inference_mode(False):
             self.cache = model.embedding.new_zeros(shape)
         if old is not None:
-            self.cache[..., : self.columns, :] = old
+            self.cache[..., : self.columns - 1, :] = old[..., :-1, :]  # the last column is the padding's
         self.columns = columns
 
     def _logits(self, ids, at, column, sees, slots, rows) -> list[torch.Tensor]:
         model, (texts, n) = self.model, ids.shape
-        if (self.cache.dtype, self.cache.device) != (model.embedding.dtype, model.embedding.device):
-            raise RuntimeError("the model was moved to another dtype or device while texts were written: begin again")
+        _refuse_moved(self.cache, model.embedding)
         seen = self.cache[:, :, slots.start : slots.stop]
         where = column[:, None, :, None].expand(2, texts, model.heads, n, seen.shape[-1])
         x = (model.embedding[ids] + model.positions[at]).flatten(0, 1)
         with torch.no_grad(), model.threads():
             x = model.through(
-                x, seen.unbind(), lambda room, new: room.scatter_(3, where, new), seen[..., : sees.shape[-1], :],
-                as_mask(sees, model.embedding)[:, None],
+                x, seen.unbind(), lambda room, new: room.scatter_(3, where, new.to(room.dtype)),
+                seen[..., : sees.shape[-1], :], as_mask(sees, model.embedding)[:, None],
             )  # fmt: skip
             wanted = torch.tensor([i * n + j for i, kept in enumerate(rows) for j in kept])  # padding needs no logits
             return model.score(x[wanted.to(x.device, non_blocking=True)]).split([len(kept) for kept in rows])
@@ -62,7 +61,8 @@ class TransformersRows(Rows):
         from transformers import Cache
 
         super().__init__(model, slots)
-        number = model.model.config.get_text_config().num_hidden_layers
+        number, weight = model.model.config.get_text_config().num_hidden_layers, next(model.model.parameters())
+        self.like = torch.empty(0, dtype=weight.dtype, device=weight.device)  # as the weights are to stay
         self.cache = Cache(layers=[_a_layer(self) for _ in range(number)])
 
     def _widen(self, columns: int) -> None:
@@ -70,11 +70,13 @@ class TransformersRows(Rows):
 
     def _logits(self, ids, at, column, sees, slots, rows) -> list[torch.Tensor]:
         network, facts = self.model.model, self.model.facts
+        weight = next(network.parameters())
+        _refuse_moved(self.like, weight)
         self.slots, self.column, self.end = slots, column, sees.shape[-1]
         extra = {facts.cache_argument: self.cache}
         if facts.keeps and all(len(kept) == 1 == ids.shape[1] - kept.start for kept in rows):  # all at the right end
             extra["logits_to_keep"], rows = 1, [range(1)] * len(rows)
-        mask = as_mask(sees, next(network.parameters()))[:, None]  # (texts, 1, n, end)
+        mask = as_mask(sees, weight)[:, None]  # (texts, 1, n, end)
         with self.model.evaluating:
             out = network(input_ids=ids, attention_mask=mask, position_ids=at, use_cache=True, **extra)
         return [logits[kept.start : kept.stop] for logits, kept in zip(out.logits, rows, strict=True)]
@@ -89,8 +91,8 @@ class TransformersRows(Rows):
                 wide[:, :, : held.shape[2] - 1] = held[:, :, :-1]  # the last column is the padding's
             held = wide
         mine = held[self.slots.start : self.slots.stop]
-        mine.scatter_(2, self.column[:, None, :, None].expand_as(new), new)
-        return held, mine[:, :, : self.end]
+        mine.scatter_(2, self.column[:, None, :, None].expand_as(new), new.to(held.dtype))
+        return held, mine[:, :, : self.end].to(new.dtype)  # they differ where torch.autocast begins or ends in between
 
     def _parts(self):
         return [t for layer in self.cache.layers for t in (layer.keys, layer.values) if t is not None]
@@ -140,17 +142,27 @@ def as_rows(model: torch.nn.Module | protocols.Model, slots: int, role: str = "t
     model = as_model(model, role)
     if hasattr(model, "rows"):
         return model.rows(slots)
-    if isinstance(model, GPT2):
+    if _reads_as(model, GPT2):
         return GPT2Rows(model, slots)
-    if isinstance(model, TableModel):
+    if _reads_as(model, TableModel):
         return TableRows(model, slots)
-    if isinstance(model, CachedModel):
+    if _reads_as(model, CachedModel):
         _check_reads_rows(model, role)
         return TransformersRows(model, slots)
     raise ValueError(
         f"the {role}, a {type(model).__name__}, reads one text at a time: give it a method rows(slots) (see "
         "abilities.Batched), or write the texts one after the other with speculative"
     )
+
+
+def _reads_as(model: protocols.Model, kind: type) -> bool:
+    """Whether it is of this kind and brings no `feed` of its own, which a rectangle would pass by."""
+    return isinstance(model, kind) and type(model).feed is kind.feed and "feed" not in vars(model)
+
+
+def _refuse_moved(held: torch.Tensor, weight: torch.Tensor) -> None:
+    if (held.dtype, held.device) != (weight.dtype, weight.device):
+        raise RuntimeError("the model was moved to another dtype or device while texts were written: begin again")
 
 
 def _check_reads_rows(model: CachedModel, role: str) -> None:
@@ -165,13 +177,16 @@ def _check_reads_rows(model: CachedModel, role: str) -> None:
         )
     if model.max_length is not None and model.max_length < 3:
         return
-    ids = torch.arange(5, device=model.device) % model.vocab
+    most = model.max_length or 9
+    ids, size = torch.arange(9, device=model.device) % model.vocab, min(6, most)
     try:
-        want = [model.fresh().feed(x)[-1].double() for x in (ids[:3], ids[3:])]
+        want = [model.fresh().feed(x)[-1].double() for x in (ids[:size], ids[6:])]
         rows = TransformersRows(model, 2)
-        rows.feed(0, [torch.cat([ids[:1], ids[:1]]), ids[3:4]])
-        rows.lengths[0] = 1  # one token is rolled back
-        found = [logits[-1].double() for logits in rows.feed(0, [ids[1:3], ids[4:]])]
+        rows.feed(0, [torch.cat([ids[: size - 2], ids[:1]]), ids[6:7]])
+        rows.lengths[0] = size - 2  # one token is rolled back
+        rows.feed(0, [ids[size - 2 : size - 1], ids[:0]])
+        # The longer text reads less than the other: what it sees does not follow from where the pass ends.
+        found = [logits[-1].double() for logits in rows.feed(0, [ids[size - 1 : size], ids[7:]])]
         rough = 1000 * torch.finfo(next(network.parameters()).dtype).eps
         far = any((a - b).abs().max() > min(0.1, rough) * b.abs().max() for a, b in zip(found, want, strict=True))
         far = far or "local" in getattr(

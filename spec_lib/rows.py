@@ -49,7 +49,9 @@ class Rows:
 
     def move(self, source: int, to: int) -> None:
         """As `abilities.Rows`."""
-        self._copy(source, to, self.lengths[source])
+        self.clear(to)
+        if self.lengths[source]:
+            self._copy(source, to, self.lengths[source])
         self.lengths[to] = self.lengths[source]
 
     def clear(self, slot: int) -> None:

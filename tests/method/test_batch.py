@@ -346,7 +346,7 @@ def test_a_session_for_two_texts_is_refused():
         propose, accept = Failing.propose, Failing.accept
         asked = 2
 
-    with pytest.raises(ValueError, match="text 2 of 2: the drafter's start gave one session to two texts"):
+    with pytest.raises(ValueError, match="text 1 of 2: the drafter's start gave one session to two texts"):
         sl.speculative_batch(batches.models()[0], One(), [[1], [2]], 5)
     assert sl.speculative_batch(batches.models()[0], One(), [[1], [2]], 5, slots=1)  # one after the other it may
 

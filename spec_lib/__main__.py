@@ -1,4 +1,4 @@
-"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record`, `check`, `serve`."""
+"""The command line: `python -m spec_lib generate "Once upon a time" -v` and other commands (`--help` lists them)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from .benching import bench
+from .exporting import export
 from .generating import generate
 from .options import load, parser, refuse_pair
 from .server.command import serve
@@ -21,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
         commands = {"generate": generate, "bench": bench, "record": record, "check": check, "serve": serve}
+        commands |= {"export": export}
         return commands[args.command](args)
     except BrokenPipeError:  # the reader of our output has gone: nothing to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -22,12 +24,30 @@ def writable(path: Path) -> Path:
         raise ValueError(
             f"cannot write {path.name[:30]}...: the name is too long, {len(path.name)} characters"
         ) from None
-    try:
-        with tempfile.NamedTemporaryFile(dir=above, prefix=".spec_lib-") as trial:
-            trial.write(b"a line of measurements")
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
+    _try_out(above, path)
     return path
+
+
+def unused(folder: Path) -> Path:
+    """The folder, if it is empty or can be made, and files can be written there; ValueError otherwise.  Tried out."""
+    try:
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        above = next(p for p in folder.absolute().parents if os.path.lexists(p))
+    except OSError as error:
+        raise ValueError(f"cannot write {str(folder)[:80]}: {error.strerror or error}") from None
+    else:
+        above = folder
+    if not os.path.isdir(above):
+        raise ValueError(f"cannot write {folder}: {above} is in the way and is no folder, so name another")
+    try:
+        there = sorted(os.listdir(above)) if above == folder else []
+    except OSError as error:
+        raise ValueError(f"cannot write {folder}: {error.strerror or error}") from None
+    if there:
+        raise ValueError(f"{folder} is not empty (it holds {there[0]}): name a new folder, or delete what is in it")
+    _try_out(above, folder)
+    return folder
 
 
 def save(files: dict[Path, str | bytes]) -> None:
@@ -45,10 +65,43 @@ def save(files: dict[Path, str | bytes]) -> None:
             unfinished.unlink(missing_ok=True)
 
 
+def save_folders(folder: Path, files: dict[str, str | bytes]) -> None:
+    """Write files, named by their way from `folder` ("target/config.json"), with their folders: all of them or none.
+
+    They are complete in a folder beside their own before any of these gets its name; what was made is taken away
+    again where that fails.  OSError where it does, and where something of that name has come meanwhile.
+    """
+    made = [p for p in (folder.absolute(), *folder.absolute().parents) if not p.exists()]
+    moved: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".spec_lib-", ignore_cleanup_errors=True) as unfinished:
+            save({Path(unfinished, name): content for name, content in files.items()})
+            for part in sorted(Path(unfinished).iterdir()):
+                os.rename(part, folder / part.name)
+                moved.append(folder / part.name)
+    except BaseException:
+        for path in moved:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in made:
+            with contextlib.suppress(OSError):  # somebody else's by now
+                path.rmdir()
+        raise
+
+
 def progress(text: str) -> None:
     """One line on a terminal, written over the last one; nothing elsewhere."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _try_out(folder: Path, path: Path) -> None:
+    """ValueError, in the name of `path`, where no file can be written in the folder."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".spec_lib-") as trial:
+            trial.write(b"a line of measurements")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _part(path: Path) -> Path:

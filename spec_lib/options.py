@@ -102,6 +102,11 @@ def parser() -> argparse.ArgumentParser:
         help="keep it for the notebooks; without FILE in notebooks/recordings/MACHINE-check.json",
     )
 
+    e = commands.add_parser("export", help="write the embedded pair as Hugging Face folders, which other engines load")
+    e.add_argument("folder", metavar="FOLDER", help="a new or empty folder, for FOLDER/target, FOLDER/medium and so on")
+    e.add_argument("--target", help="only tiny, the embedded pair, has to be exported")
+    e.add_argument("--draft", help="only this draft beside the target: small, medium or large (default: all three)")
+
     s = commands.add_parser("serve", help="an HTTP server for OpenAI's clients, and a page that streams")
     _add_pair(s)
     s.add_argument("--gamma", type=int, default=4, help="draft tokens a round (default 4)")

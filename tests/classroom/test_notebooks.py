@@ -512,8 +512,10 @@ def test_the_teachers_plans_name_sections_that_exist_and_keep_to_their_minutes()
 
 
 @pytest.mark.parametrize(
-    "name", ["TEACHING.md", "READING.md", "RUNNING.md", "../README.md", "../CONTRIBUTING.md", "../spec_lib/README.md"]
-)
+    "name",
+    ["TEACHING.md", "READING.md", "RUNNING.md", "ENGINES.md", "../README.md", "../CONTRIBUTING.md",
+     "../spec_lib/README.md"],
+)  # fmt: skip
 def test_local_links_lead_somewhere(name):
     page = (ROOT / "notebooks" / name).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", page) if not link.startswith("http")]

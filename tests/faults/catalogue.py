@@ -380,6 +380,7 @@ HEADS, LESSONS, SHIPPED = "drafters/heads", "drafters/lessons", "drafters/shippe
 V, S, C, D, W, G, R, OWN, FIXED = (
     "verification", "sampling", "cache", "decoding", "writer", "drafting", "records", "gpt2", "graphs")  # fmt: skip
 T, NOISE, BRANCH = "trees", "coupling", "drafters/branching"
+EXPORT = "exporting"
 LOOKUP, EARLY = "drafters/ngram", "drafters/early_exit"
 EXACT = ("rule_distribution", "rule_references", "loop_distribution")
 RULE = ("rule_distribution", "rule_references")
@@ -1220,6 +1221,20 @@ TEXTS = (
     Text("what goes through early does not see the draft before it", OWN,
          "start, end = self.length + ahead, self.length + ahead + len(ids)",
          "start, end = self.length + (ahead > 0), self.length + (ahead > 0) + len(ids)", ("early_exit",)),
+    # --- the pair as folders
+    Text("other programs draw from the likeliest 50", EXPORT, '"top_k": 0', '"top_k": 50'),
+    Text("a folder does not speak of top-k", EXPORT, ', "top_k": 0', ""),
+    Text("an exported model is greedy unless told", EXPORT, '"do_sample": True, ', ""),
+    Text("an exported model loads in 16 bit", EXPORT, '"dtype": "float32"', '"dtype": "float16"'),
+    Text("exported weights stay in 16 bit", EXPORT, "x.float()", "x"),
+    Text("an export does not name its architecture", EXPORT, '"architectures": ["GPT2LMHeadModel"], ', ""),
+    Text("every folder gets the target", EXPORT, "source = TINY / name", 'source = TINY / "target"'),
+    Text("an export beside what is there", "files", "    if there:\n", "    if False:\n"),
+    Text("an export into what came meanwhile", "files", "os.rename(part, folder / part.name)",
+         "shutil.copytree(part, folder / part.name, dirs_exist_ok=True)"),
+    Text("half an export stays where the other half failed", "files", "shutil.rmtree(path, ignore_errors=True)",
+         "pass"),
+    Text("folders that were made stay where an export failed", "files", "path.rmdir()", "pass"),
     # --- batches: what each test sees of them is in `test_batches`
     *BATCHES,
     *SERVER,

@@ -179,13 +179,6 @@ def _continuous(rounds: Sequence[int], slots: int) -> int:
     return max(busy)
 
 
-def _last_free(rounds: Sequence[int], slots: int) -> int:
-    busy = [0] * slots
-    for n in rounds:
-        busy[busy.index(max(busy))] += n
-    return max(busy)
-
-
 def _static(rounds: Sequence[int], slots: int) -> int:
     return sum(max(rounds[i : i + slots]) for i in range(0, len(rounds), slots))
 
@@ -213,14 +206,15 @@ STEPS = Exercise.against(
         "texts come in their order: the short ones may not go first": (
             lambda rounds, slots: _continuous(sorted(rounds), slots)
         ),
-        "the next text goes to the slot that is free first, not to the one that is free last": _last_free,
         "texts are dealt out in turn here; the next one takes the slot that is free first": (
             lambda rounds, slots: max(sum(rounds[i::slots]) for i in range(slots))
         ),
         "this is the moment when the first slot is free for good; the batch is done with the last one": (
             lambda rounds, slots: _first_free(rounds, slots)
         ),
-        "slots work at the same time: this writes one text after the other": lambda rounds, slots: sum(rounds),
+        "all texts go through one slot here: the next one goes to the slot that is free first, not last": lambda rounds, slots: (
+            sum(rounds)
+        ),
     },
     errors={"IndexError": "there may be more slots than texts: a slot that was never used is free at step 0"},
 )

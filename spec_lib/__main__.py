@@ -1,4 +1,4 @@
-"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record` and `check`."""
+"""The command line: `python -m spec_lib generate "Once upon a time" -v`, `bench`, `record`, `check`, `serve`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from .benching import bench
 from .generating import generate
 from .options import load, parser, refuse_pair
+from .server.command import serve
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character that a model writes
     try:
-        return {"generate": generate, "bench": bench, "record": record, "check": check}[args.command](args)
+        commands = {"generate": generate, "bench": bench, "record": record, "check": check, "serve": serve}
+        return commands[args.command](args)
     except BrokenPipeError:  # the reader of our output has gone: nothing to say, and nobody to say it to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

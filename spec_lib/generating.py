@@ -15,6 +15,7 @@ def generate(args: argparse.Namespace) -> int:
     """Write a text, and on request how it came about and how fast."""
     from . import Randomness, Sampling, speculative_rounds, summarize
     from .numbers import at_least_one
+    from .pairs import ends
     from .plots import ansi_text, origins, pieces
 
     # Everything that can be refused without a model is refused before one is loaded.
@@ -103,18 +104,6 @@ def rate(s, rounds: list) -> str:
     if math.isnan(s.alpha):
         return "acceptance rate not defined: no draft token was verified"
     return f"acceptance rate {s.alpha:.2f} ({s.accepted} accepted, {s.rejected} rejected)"
-
-
-def ends(pair) -> list[int] | None:
-    """The tokens that end a text: the tokenizer's, and all that the target's generation_config lists."""
-    from .pairs import inside
-
-    target = inside(pair.target)
-    listed = getattr(getattr(target, "generation_config", None), "eos_token_id", None)
-    listed = listed if isinstance(listed, (list, tuple)) else [listed]
-    vocab = target.config.get_text_config().vocab_size
-    found = {e for e in [pair.tokenizer.eos_token_id, *listed] if e is not None and 0 <= e < vocab}
-    return sorted(found) or None
 
 
 def comparison(args: argparse.Namespace, pair, runs: int = 5) -> str:

@@ -101,6 +101,23 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="keep it for the notebooks; without FILE in notebooks/recordings/MACHINE-check.json",
     )
+
+    s = commands.add_parser("serve", help="an HTTP server for OpenAI's clients, and a page that streams")
+    _add_pair(s)
+    s.add_argument("--gamma", type=int, default=4, help="draft tokens a round (default 4)")
+    s.add_argument(
+        "--rule",
+        choices=["google", "deepmind", "block"],
+        help="how draft tokens are verified, as in generate (default google)",
+    )
+    _add_forward(s, "writes the texts")
+    s.add_argument("--slots", type=int, default=8, help="texts that are written at the same time (default 8)")
+    s.add_argument("--waiting", type=int, default=64, help="texts that may wait for a slot; more get 429 (default 64)")
+    s.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1: this machine only)"
+    )
+    s.add_argument("--port", type=int, default=8000, help="0 takes a free one, which is printed (default 8000)")
+    s.add_argument("--name", help="what clients call the model (default: the target's name)")
     return top
 
 

@@ -91,6 +91,10 @@ class Pair:
     def encode(self, text: str) -> torch.Tensor:
         """Token ids (1, length) int64 on the target's device.  An empty text becomes the tokenizer's start token;
         ValueError where it has none."""
+        return torch.tensor([self.token_ids(text)], dtype=torch.int64, device=self.device)
+
+    def token_ids(self, text: str) -> list[int]:
+        """The same ids as a list: no device is touched."""
         if not isinstance(text, str):
             raise ValueError(f"encode takes a text, got {type(text).__name__}")
         if any("\ud800" <= c <= "\udfff" for c in text):
@@ -101,7 +105,7 @@ class Pair:
             if start is None:
                 raise ValueError("the prompt is empty and this tokenizer has no start token: write at least one word.")
             ids = [start]
-        return torch.tensor([ids], dtype=torch.int64, device=self.device)
+        return ids
 
     def decode(self, tokens) -> str:
         """The text of token ids, (n,), (1, n), a list or one id; special tokens are left out.  ValueError for several
@@ -125,6 +129,16 @@ class Pair:
 def inside(model) -> torch.nn.Module:
     """The transformers model inside a model of our protocol; any other as it is."""
     return model if isinstance(model, torch.nn.Module) else model.model
+
+
+def ends(pair) -> list[int] | None:
+    """The tokens that end a text: the tokenizer's, and all that the target's generation_config lists."""
+    target = inside(pair.target)
+    listed = getattr(getattr(target, "generation_config", None), "eos_token_id", None)
+    listed = listed if isinstance(listed, (list, tuple)) else [listed]
+    vocab = target.config.get_text_config().vocab_size
+    found = {e for e in [pair.tokenizer.eos_token_id, *listed] if e is not None and 0 <= e < vocab}
+    return sorted(found) or None
 
 
 def check_vocabulary(a, b) -> None:

@@ -34,6 +34,8 @@ class GPT2Rows(Rows):
 
     def _logits(self, ids, at, column, sees, slots, rows) -> list[torch.Tensor]:
         model, (texts, n) = self.model, ids.shape
+        if (self.cache.dtype, self.cache.device) != (model.embedding.dtype, model.embedding.device):
+            raise RuntimeError("the model was moved to another dtype or device while texts were written: begin again")
         seen = self.cache[:, :, slots.start : slots.stop]
         where = column[:, None, :, None].expand(2, texts, model.heads, n, seen.shape[-1])
         x = (model.embedding[ids] + model.positions[at]).flatten(0, 1)

@@ -30,7 +30,7 @@ from .speed import plot_reported, plot_sweep, plot_variants, sweep_points
 from .style import ANSI, CSS, LETTERS, MEANING, PALETTE, SHAPE
 from .sweeps import plot_sweeps, sweep_positions
 from .testing import plot_power, plot_power_curves, plot_ranks, plot_scores, plot_statistics, statistic_bins
-from .text import ansi_text, html_text, origins, pieces, prompt_of, show_text
+from .text import Pieces, ansi_text, html_text, origins, pieces, prompt_of, show_text
 
 __all__ = [
     "ANSI",
@@ -38,6 +38,7 @@ __all__ = [
     "LETTERS",
     "MEANING",
     "PALETTE",
+    "Pieces",
     "SHAPE",
     "acceptance_positions",
     "animate_rounds",

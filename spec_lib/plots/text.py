@@ -22,37 +22,59 @@ def origins(rounds: Sequence) -> list[str]:
     return [o for r in rounds for o in ["accepted"] * r.accepted + ([] if r.token is None else [r.origin])]
 
 
-def pieces(pair, ids: torch.Tensor, emitted: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
-    """(text, origin) of each emitted (token, origin) after the prompt ids (1, length), as they come.
+class Pieces:
+    """A text as it comes, token by token after the prompt ids (1, length): what of it can be shown, and its origin.
 
-    Joined, they are the decoded text.  A token may be a piece of a UTF-8 character: such tokens are held until the
-    character is whole, and it is given to the token that completed it.  Bytes that are none come as U+FFFD.
+    A token may be a piece of a UTF-8 character: such tokens are held until the character is whole, and it is given to
+    the token that completed it.  Bytes that are none come as U+FFFD.
     """
-    known, held = _recent(pair, ids.flatten().tolist()), []  # held: the origins of tokens of which nothing is shown
-    shown, text = len(pair.decode(known)), ""
-    for token, name in emitted:
-        known.append(int(token))
-        held.append(name)
-        text = pair.decode(known)
+
+    def __init__(self, pair, ids: torch.Tensor):
+        self.pair, self.held = pair, []  # held: the origins of tokens of which nothing is shown
+        self.known = _recent(pair, ids.flatten().tolist())
+        self.text = pair.decode(self.known)  # of what is known, the first `shown` characters are the prompt or given
+        self.shown = len(self.text)
+
+    def feed(self, token: int, origin: str) -> list[tuple[str, str]]:
+        """The (text, origin) that can be shown now that this token is known too: none, one or two."""
+        self.known.append(int(token))
+        self.held.append(origin)
+        found, shown, text = [], self.shown, self.pair.decode(self.known)
         # The beginning of a character decodes to U+FFFD, one in all or one a byte, and so may, as long as its bytes
         # last, a whole character before it: what is at the end waits.  After nine tokens it is no character.
-        whole = max(len(text.rstrip(BAD)), len(text) - 3 if len(held) > 8 else 0)
+        whole = max(len(text.rstrip(BAD)), len(text) - 3 if len(self.held) > 8 else 0)
         if whole > shown:
             good = whole - len(text[shown:whole].lstrip(BAD))
             if shown < good:
-                yield text[shown:good], held[0]
+                found.append((text[shown:good], self.held[0]))
             if good < whole:
-                yield text[good:whole], name
+                found.append((text[good:whole], origin))
             shown = whole
         if shown == len(text):
-            held = []
-            if len(known) > 32:
-                known = _recent(pair, known)
-                shown = len(pair.decode(known))
+            self.held = []
+            if len(self.known) > 32:
+                self.known = _recent(self.pair, self.known)
+                text = self.pair.decode(self.known)
+                shown = len(text)
         else:
-            held = held[-8:]
-    if held and len(text) > shown:
-        yield text[shown:], held[-1]  # the text ends inside a character
+            self.held = self.held[-8:]
+        self.shown, self.text = shown, text
+        return found
+
+    def end(self) -> list[tuple[str, str]]:
+        """What is still held where the text ends, be it inside a character: one (text, origin), or none."""
+        return [(self.text[self.shown :], self.held[-1])] if self.held and len(self.text) > self.shown else []
+
+
+def pieces(pair, ids: torch.Tensor, emitted: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    """(text, origin) of each emitted (token, origin) after the prompt ids (1, length), as they come.
+
+    Joined, they are the decoded text; characters come whole, as `Pieces` gives them.
+    """
+    made = Pieces(pair, ids)
+    for token, origin in emitted:
+        yield from made.feed(token, origin)
+    yield from made.end()
 
 
 def _recent(pair, known: list[int]) -> list[int]:

@@ -30,6 +30,9 @@ def test_power():
         "loop_of_blocks",
         "shared_noise",
         "clocks",
+        "served_text",
+        "served_answers",
+        "served_strangers",
     ],
 )
 def test_check(name: str):

@@ -38,6 +38,7 @@ TESTS = (
     "tests/exact/test_properties.py",
     "tests/classroom/test_derived_*.py",
 )
+SERVER = ("tests/server",)  # the only ones that a fault of the server can be seen by
 
 
 def broken_by(fault: Fault) -> str | None:
@@ -64,7 +65,8 @@ def caught_by(fault: Text) -> str | None:
             source = ROOT / name
             (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)
         (project / "spec_lib" / f"{fault.room}.py").write_text(fault.source(), encoding="utf-8")
-        files = [str(path.relative_to(project)) for name in TESTS for path in sorted(project.glob(name))]
+        tests = SERVER if fault.room.startswith("server/") else TESTS
+        files = [str(path.relative_to(project)) for name in tests for path in sorted(project.glob(name))]
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files]
         done = subprocess.run(command, cwd=project, capture_output=True, text=True)
         failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.M)

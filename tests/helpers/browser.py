@@ -28,14 +28,14 @@ APPS = {"lab": ("jupyterlab", "4", "lab/tree"), "notebook": ("notebook", "7", "n
 START, PATIENCE = 100, 60  # seconds until a wait gives up, for what starts a process and for a click: far too many
 
 
-def missing(app: str) -> str | None:
-    """What is lacking to click through a notebook in "lab" or "notebook", in words; None where nothing is."""
+def missing(app: str | None = None) -> str | None:
+    """What is lacking to click through a page, or a notebook in "lab" or "notebook", in words, or None."""
     if not any(map(shutil.which, BROWSERS)):
         return "no Chromium or Chrome on the PATH"
     if not shutil.which("chromedriver"):
         return "no chromedriver on the PATH"
-    package, major, _ = APPS[app]
-    for name, version in (("selenium", "4"), (package, major), ("ipywidgets", "8")):
+    package, major, _ = APPS.get(app, (None, None, None))
+    for name, version in (("selenium", "4"), *(((package, major), ("ipywidgets", "8")) if app else ())):
         try:
             found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

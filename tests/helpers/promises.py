@@ -37,6 +37,11 @@ from tests.helpers.models import (
     tiny_gpt2,
     uncached,
 )
+from tests.helpers.served_checks import (  # noqa: F401  (checks, collected at the end)
+    check_served_answers,
+    check_served_strangers,
+    check_served_text,
+)
 
 GAMMA = 4
 

@@ -6,6 +6,8 @@ import functools
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import spec_lib as sl
 from spec_lib import drafters, rows
@@ -253,6 +255,16 @@ def test_an_interrupted_engine_says_so(monkeypatch):
         one_sentence(error, "interrupted", "new Engine")
 
 
+def test_a_model_that_is_moved_in_between_is_noticed():
+    target = blurred(batches.double_pair()[0], 0)
+    engine = sl.Engine(sl.GPT2(target), None, slots=2)
+    engine.submit([1, 2], 5)
+    engine.step()
+    target.float()
+    with pytest.raises(RuntimeError, match="moved to another dtype"):
+        engine.step()
+
+
 def test_no_gradients_and_no_dropout():
     target = blurred(batches.double_pair()[0], 0)
     target.train()
@@ -444,3 +456,49 @@ def test_a_table_of_a_chain_in_a_batch():
         sl.speculative_batch(chain, chain, [[0], [1], [0, 1]], 9, generators=[1, 2, 3], slots=2),
         [sl.speculative(chain, chain, ids, 9, generator=s) for s, ids in ((1, [0]), (2, [1]), (3, [0, 1]))],
     )
+
+
+# ------------------------------------------------------------------------------------------------ any batch at all
+
+ANY_TEXT = st.tuples(
+    st.integers(1, 12),  # tokens of the prompt
+    st.integers(0, 9),  # tokens to write
+    st.sampled_from([*SAMPLINGS.values(), sl.Sampling(1.4, 4)]),
+    st.booleans(),  # whether EOS ends it
+    st.integers(0, 6),  # the step before which it is submitted
+    st.sampled_from([None, None, None, 0, 1, 2]),  # the number of rounds after which it is cancelled, if it is
+)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    texts=st.lists(ANY_TEXT, min_size=1, max_size=7),
+    slots=st.integers(1, 4),
+    gamma=st.integers(1, 4),
+    rule=st.sampled_from(["google", "deepmind", "block"]),
+    own=st.booleans(),
+)
+def test_any_texts_in_any_order(texts, slots, gamma, rule, own):
+    """Submitted whenever, cancelled whenever, in any company: the rounds of each text are those alone."""
+    models, requests = batches.models(own), {}
+    engine = sl.Engine(*models, slots=slots, gamma=gamma, rule=rule)
+    for step in range(200):
+        for i, (size, new, sampling, ends, when, _) in enumerate(texts):
+            if when == step:
+                eos = EOS if ends else None
+                requests[i] = engine.submit(prompt(size, seed=i), new, sampling=sampling, eos_token_id=eos, generator=i)
+        for i, request in requests.items():
+            if texts[i][5] is not None and len(request.rounds) == texts[i][5]:
+                engine.cancel(request)
+        if not engine.step() and step > 6:
+            break
+    assert (engine.running, engine.waiting) == (0, 0) and len(requests) == len(texts)
+    for i, (size, new, sampling, ends, _, cancelled) in enumerate(texts):
+        options = {"sampling": sampling, "eos_token_id": EOS if ends else None, "generator": i}
+        want = sl.speculative(*models, prompt(size, seed=i), new, gamma=gamma, rule=rule, **options)
+        found, whole = requests[i], list(map(batches.outcome, want.rounds))
+        if found.stop_reason == "cancelled":
+            whole = whole[:cancelled]
+        else:
+            assert found.stop_reason == want.stop_reason
+        assert list(map(batches.outcome, found.rounds)) == whole

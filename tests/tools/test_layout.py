@@ -28,7 +28,7 @@ FLOORS = [
     ["widgets", "device"],
     ["__init__"],
     ["options"],
-    ["generating", "benching"],
+    ["generating", "benching", "server"],
     ["tiny", "__main__"],
 ]
 METHOD = ["protocols", "sampling", "verification", "cache", "drafting", "decoding", "records", "theory", "tracing",

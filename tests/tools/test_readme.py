@@ -2,12 +2,30 @@
 
 import re
 
+import spec_lib as sl
 from spec_lib import benchmark
 from tests.helpers.paths import ROOT
+from tests.helpers.served import serving
+
+
+def python_blocks() -> list[str]:
+    """The library's page: a client of the server, and a drafter of one's own."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "spec_lib" / "README.md").read_text("utf-8"), re.S)
+
+
+def test_the_client_of_the_server_prints_a_text_and_its_acceptance_rate(capsys, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")  # a company's proxy is not for this machine
+    code, _ = python_blocks()
+    with serving(sl.load_pair("tiny").fast()) as server:
+        names: dict = {}
+        assert code.count("http://127.0.0.1:8000") == 1
+        exec(code.replace("http://127.0.0.1:8000", server.url), names)
+    text, alpha = names["answer"].choices[0].text, names["a"] / (names["a"] + names["r"])
+    assert 0.3 < alpha <= 1 and f"{text} alpha: {alpha}" in capsys.readouterr().out
 
 
 def test_the_drafter_of_ones_own_writes_its_text(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "spec_lib" / "README.md").read_text("utf-8"), re.S)
+    _, code = python_blocks()
     names: dict = {}
     exec(code, names)
     assert len(names["g"].tokens) == 60 and sum(r.accepted for r in names["g"].rounds) > 0

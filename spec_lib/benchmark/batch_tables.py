@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -68,13 +69,8 @@ def batch_rows(sweep: BatchSweep) -> list[BatchRow]:
 def _row(sweep: BatchSweep, point: BatchPoint, gamma: int) -> BatchRow:
     mine, plain = point.variants[gamma], point.variants[0]
     seconds, counts = mean(mine.seconds), Counts.added(mine.counts)
-    row = {
-        "size": point.size,
-        "gamma": gamma,
-        "seconds": seconds,
-        "tokens_per_second": point.size * sweep.new / seconds,
-    }
-    row["busy"] = counts.passes / sum(mine.steps)
+    row = {"size": point.size, "gamma": gamma, "seconds": seconds, "busy": counts.passes / sum(mine.steps)}
+    row["tokens_per_second"] = point.size * sweep.new / seconds
     if mine.parts:
         passes = [sum(part) / sum(mine.seconds) for part in zip(*mine.parts, strict=True)]
         row["shares"] = Shares(*passes, 1 - sum(passes))
@@ -178,22 +174,31 @@ def _aligned(lines: list[list[str]]) -> str:
 
 
 def batch_words(sweep: BatchSweep) -> list[str]:
-    """What was found, in sentences: up to which batch size speculation pays, and what batching alone brings."""
-    rows = batch_rows(sweep)
-    pays: list[int] = []
-    for size in sweep.sizes:
-        if not any(r.gamma and r.speedup - (r.margin or 0) > 1 for r in rows if r.size == size):
-            break
-        pays.append(size)
-    found = (
-        f"Speculation pays up to batch {pays[-1]}" if pays else f"Speculation does not pay at batch {sweep.sizes[0]}"
-    )
-    if pays == sweep.sizes:
-        found = f"Speculation pays at every batch size, {pays[-1]} included"
-    first, last = ([r for r in rows if r.size == b and not r.gamma][0] for b in (sweep.sizes[0], sweep.sizes[-1]))
-    gain = last.tokens_per_second / first.tokens_per_second
-    more = f"plain decoding at batch {last.size} writes {gain:.1f} times the tokens per second of batch {first.size}"
-    return [found, more] if last is not first else [found]
+    """What was found, in sentences: the fastest gamma at both ends, how far each one pays, what batching alone brings.
+
+    A gamma pays at a batch size where all of its 95 % interval is above 1, and up to a size where it pays at all that
+    are no larger.
+    """
+    rows, best, first, last = batch_rows(sweep), best_gammas(sweep), sweep.sizes[0], sweep.sizes[-1]
+    at = {(r.size, r.gamma): r for r in rows}
+
+    def fastest(size: int) -> str:
+        gamma = best[size].gamma
+        how = f"gamma {gamma} ({at[size, gamma].speedup:.2f} times as fast as plain)" if gamma else "plain decoding"
+        return f"at batch {size} {how}"
+
+    found = []
+    for gamma in sweep.gammas:
+        pays = list(takewhile(lambda b, g=gamma: at[b, g].speedup - (at[b, g].margin or 0) > 1, sweep.sizes))
+        found.append(f"gamma {gamma} up to batch {pays[-1]}" if pays else f"gamma {gamma} not at batch {first}")
+    words = [
+        f"Fastest {', '.join(fastest(b) for b in sorted({first, last}))}",
+        f"Speculation pays: {'; '.join(found)}",
+    ]
+    if first < last:
+        gain = at[last, 0].tokens_per_second / at[first, 0].tokens_per_second
+        words.append(f"Plain decoding at batch {last} writes {gain:.1f} times the tokens per second of batch {first}")
+    return words
 
 
 def batch_csv(sweep: BatchSweep) -> str:

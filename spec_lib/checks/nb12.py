@@ -212,8 +212,8 @@ STEPS = Exercise.against(
         "this is the moment when the first slot is free for good; the batch is done with the last one": (
             lambda rounds, slots: _first_free(rounds, slots)
         ),
-        "all texts go through one slot here: the next one goes to the slot that is free first, not last": lambda rounds, slots: (
-            sum(rounds)
+        "all texts go through one slot here; the next one takes the slot that is free first": lambda rounds, slots: sum(
+            rounds
         ),
     },
     errors={"IndexError": "there may be more slots than texts: a slot that was never used is free at step 0"},

@@ -33,10 +33,12 @@ def plot_batches(sweep: BatchSweep, title: str, save=None) -> None:
         right.plot([], [], **DIAMOND, color="white", ms=6, label="predicted from the passes")
         right.axhspan(0, 1, color="#DDDDDD", alpha=0.5, lw=0)
         right.axhline(1, color="black", lw=1, ls="--")
-        tops = [max(r.speedup + (r.margin or 0), r.predicted or 0) for r in rows if r.gamma]
-        right.set_ylim(0, 1.1 * max(1.1, *tops))
+        ends = [x for r in rows if r.gamma for x in (r.speedup - (r.margin or 0), r.speedup + (r.margin or 0))]
+        ends += [r.predicted for r in rows if r.predicted is not None]
+        bottom = max(0.0, min(0.7, *ends) - 0.1)  # room for the words
+        right.set_ylim(bottom, max(1.1, *ends) + 0.1)
         right.set_xlim(-0.5, len(sizes) - 0.5)
-        right.text(-0.4, 0.05, "slower than plain decoding of the same batch", fontsize=9)
+        right.text(-0.4, bottom + 0.02, "slower than plain decoding of the same batch", fontsize=9)
         right.set_xticks(range(len(sizes)), map(str, sizes))
         right.set_title("times as fast as plain (bars: 95 % intervals)", fontsize=10)
         for axis in (left, right):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import spec_lib as sl
-from spec_lib import drafters
+from spec_lib import benchmark, drafters
 from tests.helpers import batches, sim
 
 PROMPTS = ("Once upon a time", "The", "There was a king who had", "In the forest there lived")
@@ -61,3 +61,15 @@ def test_a_drafter_on_the_host_waits_for_each_prompt_once(sim_pair):
     models = (sim_pair.fast().target, drafters.NGram())
     _, found = steps(models, sim_pair, 4)
     assert found[0][0] == ["tolist"] * 5 and all(waits == ["tolist"] for waits, _ in found[1:])
+
+
+def test_a_sweep_of_batch_sizes_reads_the_wall_clock_and_waits_for_no_pass_of_a_batch(sim_pair):
+    """To wait for each pass, so as to time it, would slow the batch down."""
+    sweep = benchmark.batch_sweep(sim_pair.fast(), (1, 2), (2,), 8, runs=1)
+    assert sweep.timed == "seconds of the wall clock" and sweep.device.startswith("sim")
+    for point in sweep.points:
+        for times in point.variants.values():
+            assert times.parts == [] and len(times.seconds) == 1
+            assert times.counts[0].passes + times.counts[0].accepted == 8 * point.size
+    assert "prompts" not in benchmark.batch_table(sweep)
+    assert benchmark.BatchSweep.from_json(sweep.to_json()) == sweep

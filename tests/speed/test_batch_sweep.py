@@ -306,12 +306,14 @@ def test_in_words():
         return benchmark.batch_words(a_sweep(*points))
 
     good, bad = {"two": (4.0, 6.0)}, {"two": (16.0, 24.0), "four": (16.0, 24.0)}
-    more = "plain decoding at batch 4 writes 4.0 times the tokens per second of batch 1"
-    assert words(a_point(1, **good), a_point(4, **bad)) == ["Speculation pays up to batch 1", more]
-    assert words(a_point(1, **bad), a_point(4, **good))[0] == "Speculation does not pay at batch 1"
-    assert words(a_point(1, **good), a_point(4, **good))[0] == "Speculation pays at every batch size, 4 included"
-    assert words(a_point(2, **good)) == ["Speculation pays at every batch size, 2 included"]
-    assert words(a_point(1, **good), a_point(4, two=(8.0, 9.0), four=(9.0, 9.0)))[0].endswith("pays up to batch 1")
+    assert words(a_point(1, **good), a_point(4, **good), a_point(16, **bad)) == [
+        "Fastest at batch 1 gamma 2 (2.00 times as fast as plain), at batch 16 plain decoding",
+        "Speculation pays: gamma 2 up to batch 4; gamma 4 not at batch 1",  # whose interval is wide
+        "Plain decoding at batch 16 writes 16.0 times the tokens per second of batch 1",
+    ]
+    assert words(a_point(1, **bad), a_point(4, **good))[1].startswith("Speculation pays: gamma 2 not at batch 1;")
+    assert words(a_point(2, **good))[0] == "Fastest at batch 2 gamma 2 (2.00 times as fast as plain)"
+    assert len(words(a_point(2, **good))) == 2
 
 
 def test_the_table_has_a_line_a_size_in_each_part():

@@ -30,7 +30,7 @@ class Engine:
     target, draft, gamma, rule, trace: as in `speculative_rounds`, but both models must be able to read several texts in
     one pass (`sl.GPT2`; transformers' with position arguments, such as GPT-2 and those with rotary embeddings).  A
     drafter that is no model has a session for each text.  draft None: nothing is drafted, plain decoding of a batch.
-    slots: texts that are written at the same time, at least 1; others wait.
+    slots: texts written at the same time, at least 1; others wait.  `step` until `running` and `waiting` are 0.
     Each text is what `speculative` writes alone with its seed, rounds included, up to rounding: a pass over several
     texts adds in another order (notebook 12).  Not for several threads.  ValueError for what it cannot work with.
     """
@@ -77,7 +77,10 @@ class Engine:
         generator: torch.Generator | int | protocols.Randomness | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Request:
-        """Put a text into the queue.  Arguments and ValueErrors are those of `speculative_rounds`."""
+        """Put a text into the queue: what becomes of it is seen in the `Request`, at the end its `generation()`.
+
+        Arguments and ValueErrors are those of `speculative_rounds`.
+        """
         self._usable()
         views = [Row(rows) for rows in (self.target, self.draft) if rows is not None]
         drafter = self.drafter if self.draft is None else ModelDrafter(views[1])

@@ -151,6 +151,11 @@ def speculative_batch(
     Returns a `Generation` for each prompt, in their order.  Raises ValueError, naming the text, as `speculative_rounds`
     does, before any text is read.  Notebook 12.
     """
+    if isinstance(prompts, torch.Tensor):
+        raise ValueError(
+            f"prompts must be a list of ids without padding, got one tensor of shape {tuple(prompts.shape)}: pass "
+            "[pair.encode(text) for text in texts]"
+        )
     prompts = _a_list("prompts", prompts)
     each = {
         "max_new_tokens": max_new_tokens if _is_list(max_new_tokens) else [max_new_tokens] * len(prompts),

@@ -65,7 +65,8 @@ class Generation:
     """A finished text.
 
     tokens: (new,) int64 on the CPU.  ids: (1, prompt + new) on the prompt's device, without the padding that an
-    attention mask hid.  rounds: [] for autoregressive.  stop_reason: "eos" | "length".
+    attention mask hid.  rounds: [] for autoregressive.  stop_reason: "eos" | "length"; of an `Engine`'s request also
+    "cancelled" and "error", and None while it is written.
     """
 
     tokens: torch.Tensor

@@ -129,7 +129,8 @@ def batch_table(sweep: BatchSweep) -> str:
 
     tables = [
         a_table(
-            "times as fast as plain decoding of the same batch (+- half the 95 % interval)",
+            "times as fast as plain decoding of the same batch"
+            + ("" if any(r.gamma and r.margin is None for r in rows) else " (+- half the 95 % interval)"),
             "plain tokens/s",
             lambda r: f"{r.tokens_per_second:.0f}",
             lambda r: f"{r.speedup:.2f}" + ("" if r.margin is None else f" +-{r.margin:.2f}"),
@@ -195,6 +196,10 @@ def batch_words(sweep: BatchSweep) -> list[str]:
         f"Fastest {', '.join(fastest(b) for b in sorted({first, last}))}",
         f"Speculation pays: {'; '.join(found)}",
     ]
+    if any(r.margin is None for r in rows if r.gamma):
+        words[1] = (
+            "One run at each batch size gives no interval, so that nothing can be told apart: take --runs 2 or more"
+        )
     if first < last:
         gain = at[last, 0].tokens_per_second / at[first, 0].tokens_per_second
         words.append(f"Plain decoding at batch {last} writes {gain:.1f} times the tokens per second of batch {first}")

@@ -155,14 +155,12 @@ def test_texts_of_nothing_of_one_token_and_of_a_whole_context():
     assert not got[0].rounds and got[0].stop_reason == "length"
 
 
-def test_prompts_of_any_form_and_one_tensor_of_several():
+def test_prompts_of_any_form():
     own = batches.models()
     want = [sl.speculative(*own, ids, 5, generator=7).tokens.tolist() for ids in ([1, 2, 3], [4, 5, 6])]
-    forms = [[1, 2, 3], torch.tensor([4, 5, 6])], torch.tensor([[1, 2, 3], [4, 5, 6]]), ([[1, 2, 3]], [4, 5, 6])
-    for prompts in forms[:2]:
+    for prompts in ([[1, 2, 3], torch.tensor([4, 5, 6])], (torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5, 6]]))):
         got = sl.speculative_batch(*own, prompts, 5, generators=[7, 7])
         assert [g.tokens.tolist() for g in got] == want
-    assert sl.speculative_batch(*own, torch.tensor([[1, 2, 3]]), 5, generators=[7])[0].ids.shape == (1, 8)
 
 
 # ------------------------------------------------------------------------------------------------ the engine
@@ -281,6 +279,7 @@ def test_no_gradients_and_no_dropout():
 REFUSED = {
     "no prompts": (([],), {}, "prompts must be a list"),
     "one number": ((3,), {}, "prompts must be a list"),
+    "a padded batch": ((torch.tensor([[0, 0, 7], [1, 2, 3]]),), {}, "without padding, got one tensor of shape (2, 3)"),
     "a list of ids": (([1, 2, 3],), {}, "text 1 of 3"),
     "an empty prompt": (([[1], []],), {}, "text 2 of 2: the prompt is empty"),
     "a token outside": (([[1], [31]],), {}, "text 2 of 2: token id 31"),

@@ -9,13 +9,13 @@ from tests.helpers.served import serving
 
 
 def python_blocks() -> list[str]:
-    """The library's page: a client of the server, and a drafter of one's own."""
+    """The library's page: many texts at once, a client of the server, and a drafter of one's own."""
     return re.findall(r"```python\n(.*?)```", (ROOT / "spec_lib" / "README.md").read_text("utf-8"), re.S)
 
 
 def test_the_client_of_the_server_prints_a_text_and_its_acceptance_rate(capsys, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")  # a company's proxy is not for this machine
-    code, _ = python_blocks()
+    _, code, _ = python_blocks()
     with serving(sl.load_pair("tiny").fast()) as server:
         names: dict = {}
         assert code.count("http://127.0.0.1:8000") == 1
@@ -24,8 +24,19 @@ def test_the_client_of_the_server_prints_a_text_and_its_acceptance_rate(capsys, 
     assert 0.3 < alpha <= 1 and f"{text} alpha: {alpha}" in capsys.readouterr().out
 
 
+def test_many_texts_are_those_alone_and_one_is_cancelled():
+    code, *_ = python_blocks()
+    names: dict = {}
+    exec(code, names)
+    pair = names["pair"]
+    assert [len(g.tokens) for g in names["texts"]] == [40, 20, 60]
+    want = sl.speculative(pair.target, pair.draft, names["prompts"][0], 8, generator=1).tokens.tolist()
+    assert names["texts"][0].tokens.tolist()[:4] == want[:4]
+    assert [r.stop_reason for r in names["requests"]] == ["cancelled", "length", "length"]
+
+
 def test_the_drafter_of_ones_own_writes_its_text(capsys):
-    _, code = python_blocks()
+    *_, code = python_blocks()
     names: dict = {}
     exec(code, names)
     assert len(names["g"].tokens) == 60 and sum(r.accepted for r in names["g"].rounds) > 0

@@ -1,5 +1,6 @@
 """Coloured text and figures: the data behind them."""
 
+import contextlib
 import re
 from dataclasses import replace
 
@@ -541,3 +542,42 @@ def test_a_notebook_shows_the_animation_as_one_animated_png_with_an_alternative_
         "round 2:  e A   < R   & S   g -",
         "round 3:  $ P",
     ]
+
+
+def test_a_rectangle_shows_what_each_slot_holds_and_where_padding_goes(monkeypatch):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(plt, "show", lambda: None)
+    seen = []
+    real = plots.slots.figure
+
+    @contextlib.contextmanager
+    def kept(*given, **options):
+        with real(*given, **options) as axis:
+            yield axis
+            seen.append([(round(bar.get_x() + 0.47), round(bar.get_y() + 0.4)) for bar in axis.patches])
+            seen.append([text.get_text() for text in axis.texts])
+
+    monkeypatch.setattr(plots.slots, "figure", kept)
+    plots.plot_rectangle([2, 1], [1, 3], [2, 0], 6, "two")
+    # Slot 0: two held, one stale beyond the new one, the new one, padding; slot 1: one held, three new.
+    assert sorted(seen[0]) == sorted([(0, 0), (1, 0), (3, 0), (2, 0), (5, 0), (0, 1), (1, 1), (2, 1), (3, 1)])
+    assert seen[1] == ["N", "2", "N", "N", "N"]
+
+
+def test_a_slot_is_labelled_where_its_text_changes(monkeypatch):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(plt, "show", lambda: None)
+    words = []
+    real = plots.slots.figure
+
+    @contextlib.contextmanager
+    def kept(*given, **options):
+        with real(*given, **options) as axis:
+            yield axis
+            words.extend(text.get_text() for text in axis.texts)
+
+    monkeypatch.setattr(plots.slots, "figure", kept)
+    plots.plot_slots([[(0, 2), (1, 1)], [(0, 3), (2, 4)], [(2, 1)]], 2, "slots")
+    assert words == ["2", "text 0", "1", "text 1", "3", "4", "text 2", "1", "text 2"]

@@ -139,6 +139,8 @@ FIGURES = {  # each figure of the course, with a word wherever it can hold one
     "plot_sweep": lambda w: plots.plot_sweep({w: a_sweep(w)}, w, w),
     "plot_sweeps": lambda w: plots.plot_sweeps({"prompt": {w: a_sweep(w), "b": a_sweep(w)}}, w),
     "plot_batches": lambda w: plots.plot_batches(batches(w), w),
+    "plot_rectangle": lambda w: plots.plot_rectangle([3, 1], [1, 2], [2, 0], 8, w),
+    "plot_slots": lambda w: plots.plot_slots([[(0, 2), (1, 1)], [(9, 3)]], 2, w),
     "plot_round_cost": lambda w: plots.plot_round_cost({1: [1.0], 5: [1.2]}, [0.1], BREAKDOWN, w),
     "plot_rounds": lambda w: plots.plot_rounds(Strings(), some_rounds([TOKENS.index(w)]), w),
     "plot_acceptance": lambda w: plots.plot_acceptance(some_rounds([0, 1, 2]), w),

@@ -27,10 +27,12 @@ TAKE_A_VALUE = ("-k", "-m", "-n", "-p", "-c", "-o", "-W", "-r", "--maxfail", "--
 
 def start() -> int:
     """Sets up, writes a text in the terminal, and opens the notebooks or says how."""
-    python = set_up()
+    python = set_up("library")
     words = ["generate", "Once upon a time", "--max-new-tokens", "150", "--seed", "1", "--compare", "-v"]
     if run([python, "-m", "spec_lib", *words], env={"SPEC_PAIR": "tiny", "OMP_NUM_THREADS": "1", **surroundings()}):
         raise Stop("The course's library failed; its message is above.")
+    print(flush=True)
+    set_up("notebooks")
     first = next(iter(stamp.notebooks(ROOT)), ROOT / "notebooks")
     command = [str(python), "-m", "jupyterlab", str(first)]
     if hasattr(os, "geteuid") and os.geteuid() == 0:

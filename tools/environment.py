@@ -21,6 +21,11 @@ from pathlib import Path
 from tools import ROOT, Stop
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # PyTorch's own builds without CUDA
+PARTS = ("library", "notebooks", "tests")  # of the requirements, each set up with those before it
+MORE = {  # said where the parts before it are there
+    "notebooks": "Adding what the notebooks need, JupyterLab above all (about 70 MB to download) ...",
+    "tests": "Adding what the tests need (at most 100 MB to download) ...",
+}
 NOTE, LOCK = "course-made-from.txt", "course-lock"  # both in .venv
 PATH = "course-folder.pth"  # beside its packages
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -65,24 +70,36 @@ def fingerprint(requirements: Path) -> str:
     return hashlib.sha256(requirements.read_bytes()).hexdigest()
 
 
+def pins(requirements: Path, part: str = PARTS[-1]) -> list[str]:
+    """The packages of that part and of those before it; a file without headings ("# -- part") is all first part."""
+    found, now = [], PARTS[0]
+    for line in requirements.read_text("utf-8").splitlines():
+        if heading := re.match(r"# -- (\w+)", line):
+            now = heading[1]
+        elif PARTS.index(now) <= PARTS.index(part) and not line.startswith("#") and line.strip():
+            found.append(line.split(" #")[0].strip())
+    return found
+
+
 # ---------------------------------------------------------------- once, and by one start at a time
 
 
-def set_up(venv: Path = ROOT / ".venv", requirements: Path = ROOT / "requirements.txt") -> Path:
-    """Makes or updates the environment if need be; returns its Python. Raises Stop where that fails.
+def set_up(part: str = PARTS[-1], venv: Path = ROOT / ".venv", requirements: Path = ROOT / "requirements.txt") -> Path:
+    """Makes or updates the environment, with this part of the packages, if need be; returns its Python.
 
-    A note inside says which version file it was made from. It reads "unfinished" from the first step to the last, so
-    that an interrupted set-up starts afresh the next time. A second word in it says that the folder was here before
-    the course: such a one is used if it can be, and never emptied.
+    Raises Stop where that fails. A note inside says which version file it was made from, and up to which part. It reads
+    "unfinished" from the first step to the last, so that an interrupted set-up starts afresh the next time. A further
+    word in it says that the folder was here before the course: such a one is used if it can be, and never emptied.
     """
     python, note = venv_python(venv), venv / NOTE
-    if finished(venv, requirements):
+    if finished(part, venv, requirements):
         return python
     with alone(venv):
-        if finished(venv, requirements):  # by the start that this one waited for
+        if finished(part, venv, requirements):  # by the start that this one waited for
             return python
-        print(f"Setting up {venv} (a few minutes the first time) ...", flush=True)
-        state, found_here = read_note(venv)
+        state, before, found_here = read_note(venv)
+        adding = state == fingerprint(requirements) and before in PARTS
+        print(MORE[part] if adding else f"Setting up {venv} (a minute or a few the first time) ...", flush=True)
         fault = what_is_wrong(python)
         if fault and found_here:
             raise Stop(f"{venv} is not of the course's making and {fault}: rename or delete it, then start again.")
@@ -92,16 +109,26 @@ def set_up(venv: Path = ROOT / ".venv", requirements: Path = ROOT / "requirement
         note.write_text("unfinished" + mark, "utf-8")
         if not found_here and what_is_wrong(python):
             make_venv(venv)
-        install(python, requirements)
+        try:
+            install(python, requirements, part, adding)
+        except Stop:
+            if adding:  # pip ends by itself either before it changed anything or after it took it back
+                note.write_text(f"{state} {before}{mark}", "utf-8")
+            raise
         # Notebooks then find the library from any working folder.
         for folder in packages(venv):
             (folder / PATH).write_text(course_line(), "utf-8")
-        note.write_text(fingerprint(requirements) + mark, "utf-8")
+        note.write_text(f"{fingerprint(requirements)} {part}{mark}", "utf-8")
     return python
 
 
-def finished(venv: Path, requirements: Path) -> bool:
-    if read_note(venv)[0] != fingerprint(requirements) or what_is_wrong(venv_python(venv)):
+def finished(part: str, venv: Path, requirements: Path) -> bool:
+    state, there, _ = read_note(venv)
+    if (
+        state != fingerprint(requirements)
+        or there not in PARTS[PARTS.index(part) :]
+        or what_is_wrong(venv_python(venv))
+    ):
         return False
     return all(
         (folder / PATH).exists() and (folder / PATH).read_text("utf-8", errors="replace") == course_line()
@@ -119,12 +146,13 @@ def course_line() -> str:
     return f"import sys; sys.path.append({str(ROOT)!a})\n"
 
 
-def read_note(venv: Path) -> tuple[str, bool]:
-    """What the note says the environment was made from ("" if nothing legible), and whether it was here before."""
+def read_note(venv: Path) -> tuple[str, str, bool]:
+    """What the note says: made from what, up to which part ("" if nothing legible), and whether it was here before."""
     if not (venv / NOTE).exists():
-        return "", venv.is_dir() and any(file.name != LOCK for file in venv.iterdir())
+        return "", "", venv.is_dir() and any(file.name != LOCK for file in venv.iterdir())
     words = (venv / NOTE).read_text("utf-8", errors="replace").split()
-    return words[0] if words else "", "found-here" in words
+    state, part = [*words, "", ""][:2]
+    return state, part, "found-here" in words
 
 
 def what_is_wrong(python: Path) -> str | None:
@@ -208,23 +236,24 @@ def make_venv(venv: Path) -> None:
 # ---------------------------------------------------------------- the packages
 
 
-def install(python: Path, requirements: Path) -> None:
-    """Installs the requirements, and PyTorch without CUDA where no NVIDIA GPU is at hand and that can be had.
+def install(python: Path, requirements: Path, part: str = PARTS[-1], adding: bool = False) -> None:
+    """Installs the packages up to this part, PyTorch without CUDA where no NVIDIA GPU is at hand and that can be had.
 
+    adding: the parts before are there, so that pip is to leave the terminal to what stands there.
     Raises Stop where pip fails, and where it ends well and the packages are not there.
     """
-    requirements = requirements.resolve()
-    torch = re.search(r"^torch==[\w.]+", requirements.read_text("utf-8"), re.MULTILINE)
+    wanted = pins(requirements, part)
+    torch = [pin for pin in wanted if pin.startswith("torch==")]
     if torch and sys.platform == "linux" and not has_gpu() and brings_cuda(python, torch[0]):
         print("No NVIDIA GPU here: asking pytorch.org for PyTorch without CUDA ...", flush=True)
         index = ["--extra-index-url", CPU_INDEX, "--timeout", "15", "--retries", "1"]
         if pip(python, "install", *index, torch[0] + "+cpu")[0]:
             print("It could not be had, so pip now downloads PyTorch with CUDA (several GB).", flush=True)
-    code, said = pip(python, "install", "-r", requirements)
+    code, said = pip(python, "install", *wanted, *(["-q"] if adding and sys.stdout.isatty() else []))
     if code:
         raise Stop(f"The packages could not be installed: {reason(said, python.parent.parent)}.")
     venv = python.parent.parent
-    ask = [python, "-I", ROOT / "tools" / "installed.py", requirements]
+    ask = [python, "-I", ROOT / "tools" / "installed.py", *wanted]
     found = subprocess.run(ask, capture_output=True, text=True)
     if found.returncode or found.stdout.strip():
         names = ", ".join(found.stdout.split("\n")[:-1]) or found.stderr.strip().split("\n")[-1]
@@ -262,7 +291,10 @@ def has_gpu() -> bool:
 def pip(python: Path, *arguments: str | Path) -> tuple[int, str]:
     """Runs pip; its exit code, and what it said on stderr, which is shown as it comes."""
     quiet = [] if sys.stdout.isatty() else ["-qq"]  # errors only
-    command = [str(word) for word in (python, "-m", "pip", *arguments, *quiet)]
+    # Python compiles what is imported when it first is. pip would compile everything, which takes twice as long as the
+    # rest of the set-up; where Python may write nothing of the kind, that is still better than compiling at each start.
+    lazy = ["--no-compile"] if arguments[0] == "install" and "PYTHONDONTWRITEBYTECODE" not in surroundings() else []
+    command = [str(word) for word in (python, "-m", "pip", *arguments, *lazy, *quiet)]
     said = []
     options = {"cwd": ROOT, "env": for_pip(python), "close_fds": False}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **options) as process:

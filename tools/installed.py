@@ -1,21 +1,19 @@
-"""Prints what a requirements file asks for and this Python lacks, one package a line.
+"""Prints which of the packages named to it, or needed by them, this Python lacks, one a line.
 
-Run by the environment that is to be looked at: `python -I installed.py requirements.txt`.
+Run by the environment that is to be looked at: `python -I installed.py torch==2.13.0 ...`.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
 
 from pip._vendor.packaging.requirements import Requirement  # comes with pip, so it is there when nothing else is
 
 
-def lacking(lines: list[str]) -> list[str]:
-    """The requirements that are not met: the lines' own by version, those that they need in turn by name."""
-    stated = [line.split(" #")[0].strip() for line in lines]
-    waiting = [Requirement(line) for line in stated if line and not line.startswith(("#", "-"))]
+def lacking(pins: list[str]) -> list[str]:
+    """The requirements that are not met: these by version, those that they need in turn by name."""
+    waiting = [Requirement(pin) for pin in pins]
     asked, seen, found = len(waiting), set(), []
     for i, need in enumerate(waiting):  # which grows while it is walked through
         if str(need) in seen:
@@ -36,4 +34,4 @@ def lacking(lines: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(lacking(Path(sys.argv[1]).read_text("utf-8").splitlines())))
+    print("\n".join(lacking(sys.argv[1:])))

@@ -17,6 +17,7 @@ import textwrap
 import time
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -159,7 +160,7 @@ def test_bad_arguments_get_one_sentence_and_code_2(arguments, tmp_path):
 )
 def test_only_a_path_replaces_the_tests_that_run(arguments, default, monkeypatch):
     ran = []
-    monkeypatch.setattr(commands, "set_up", lambda: "python")
+    monkeypatch.setattr(commands, "set_up", lambda *_: "python")
     monkeypatch.setattr(commands, "with_figures", lambda _, given: given)
     monkeypatch.setattr(commands, "run", lambda command, **options: ran.append(command) or 0)
     assert commands.test(arguments) == 0
@@ -315,7 +316,7 @@ def test_every_child_gets_these_surroundings(monkeypatch, way):
     """The library, JupyterLab, ruff and pytest."""
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.setenv("MPLBACKEND", "pdf")
-    monkeypatch.setattr(commands, "set_up", lambda: Path(sys.executable))
+    monkeypatch.setattr(commands, "set_up", lambda *_: Path(sys.executable))
     monkeypatch.setattr(commands, "with_figures", lambda _, given: {**given, "MPLCONFIGDIR": "fonts"})
     monkeypatch.setattr(commands, "has_browser", lambda: True)
     for stream in ("stdin", "stdout"):
@@ -397,6 +398,14 @@ def test_a_folder_whose_name_is_no_text(elsewhere):
 # ---------------------------------------------------------------- the environment
 
 
+def set_up(venv: Path, requirements: Path, part: str = "tests") -> Path:
+    return environment.set_up(part, venv, requirements)
+
+
+def finished(venv: Path, requirements: Path, part: str = "tests") -> bool:
+    return environment.finished(part, venv, requirements)
+
+
 @pytest.fixture
 def pretend(tmp_path, monkeypatch):
     """A set-up in a temporary folder whose two long steps only leave a trace."""
@@ -423,22 +432,117 @@ def pretend(tmp_path, monkeypatch):
 
 def test_set_up_once_and_again_when_the_versions_change(pretend):
     venv, requirements, steps = pretend
-    assert environment.set_up(venv, requirements) == environment.venv_python(venv)
+    assert set_up(venv, requirements) == environment.venv_python(venv)
     assert steps == ["make", "install"]
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     assert steps == ["make", "install"]
     requirements.write_text("torch==2.0\n")
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     assert steps == ["make", "install", "install"]
+
+
+PART = {"library": "torch==1.0", "notebooks": "jupyterlab==1.0", "tests": "pytest==1.0"}
+
+
+def test_each_command_sets_up_what_it_needs_and_no_more(pretend, monkeypatch, capsys):
+    """And what is there is not done again, in whatever order the commands come."""
+    venv, requirements, steps = pretend
+    requirements.write_text("# versions\n" + "".join(f"# -- {part}, and more\n{pin}\n" for part, pin in PART.items()))
+    monkeypatch.setattr(environment, "install", lambda *given: steps.append(environment.pins(*given[1:3])))
+    for count, part in enumerate(PART, 1):
+        set_up(venv, requirements, part)
+        assert [finished(venv, requirements, other) for other in PART] == [n < count for n in range(3)]
+        said = capsys.readouterr().out
+        assert said.startswith(environment.MORE[part] if count > 1 else "Setting up")
+    pins = list(PART.values())
+    assert steps == ["make", pins[:1], pins[:2], pins]
+    for part in PART:
+        set_up(venv, requirements, part)
+    assert len(steps) == 4 and not capsys.readouterr().out
+    requirements.write_text(requirements.read_text().replace("pytest==1", "pytest==2"))
+    set_up(venv, requirements, "library")
+    assert steps[4:] == [pins[:1]] and not finished(venv, requirements, "tests")
+
+
+@pytest.mark.parametrize(
+    "cut, steps_after", [(Stop("no network"), ["install"]), (KeyboardInterrupt, ["make", "install"])]
+)
+def test_packages_that_could_not_be_added_cost_nothing_of_what_is_there(pretend, monkeypatch, cut, steps_after):
+    """pip that says no leaves the first parts whole; one that was killed may not."""
+    venv, requirements, steps = pretend
+    set_up(venv, requirements, "library")
+
+    def fails(*_):
+        raise cut
+
+    with monkeypatch.context() as patch, pytest.raises((Stop, KeyboardInterrupt)):
+        patch.setattr(environment, "install", fails)
+        set_up(venv, requirements, "notebooks")
+    assert finished(venv, requirements, "library") == isinstance(cut, Stop)
+    steps.clear()
+    set_up(venv, requirements, "notebooks")
+    assert steps == steps_after
+
+
+def needed(part: str) -> set[str]:
+    """The distributions that an environment of that part holds, as far as this one has them."""
+    waiting, found = environment.pins(ROOT / "requirements.txt", part), set()
+    while waiting:
+        need = installed.Requirement(waiting.pop())
+        name = re.sub(r"[-_.]+", "-", need.name).lower()
+        if name in found or (need.marker and not need.marker.evaluate({"extra": ""})):
+            continue
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            waiting += metadata.distribution(name).requires or []
+            found.add(name)
+    return found
+
+
+def modules_beyond(part: str) -> set[str]:
+    """What can be imported here and could not be with that part alone."""
+    there = needed(part) | {"pip", "setuptools"}
+    names = metadata.packages_distributions().items()
+    return {name for name, of in names if not {re.sub(r"[-_.]+", "-", one).lower() for one in of} & there}
+
+
+def test_the_first_text_needs_the_first_part_alone(tmp_path):
+    beyond = modules_beyond("library")
+    assert {"matplotlib", "jupyterlab", "IPython", "pytest", "openai"} <= beyond and not {"torch", "yaml"} & beyond
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        f"beyond, find = {beyond!r}, PathFinder.find_spec\n"
+        "def find_spec(name, *more):\n"
+        "    return None if name.partition('.')[0] in beyond else find(name, *more)\n"
+        "PathFinder.find_spec = find_spec\n"
+    )
+    words = ["generate", "Once upon a time", "--max-new-tokens", "8", "--seed", "1", "--compare", "-v"]
+    given = {**os.environ, "SPEC_PAIR": "tiny", "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-m", "spec_lib", *words], env=given, capture_output=True, text=True)
+    assert done.returncode == 0 and "forward pass" in done.stdout + done.stderr, done.stderr
+
+
+def test_notebooks_and_library_import_nothing_that_comes_with_the_tests():
+    beyond, found = modules_beyond("notebooks"), set()
+    assert {"pytest", "openai", "hypothesis", "selenium"} <= beyond
+    texts = [file.read_text("utf-8") for file in (ROOT / "spec_lib").rglob("*.py")]
+    for file in stamp.notebooks(ROOT):
+        cells = json.loads(file.read_text("utf-8"))["cells"]
+        texts += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    for text in texts:
+        for node in ast.walk(ast.parse(re.sub(r"^\s*[%!].*", "", text, flags=re.M))):
+            found |= {alias.name.partition(".")[0] for alias in node.names} if isinstance(node, ast.Import) else set()
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    assert "matplotlib" in found and not found & beyond
 
 
 def test_an_environment_whose_course_has_moved_is_told_where_it_is(pretend, monkeypatch, tmp_path):
     venv, requirements, steps = pretend
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     steps.clear()
     monkeypatch.setattr(environment, "ROOT", tmp_path / "caf\u00e9 's")
-    environment.set_up(venv, requirements)
-    assert steps == ["install"] and environment.finished(venv, requirements)
+    set_up(venv, requirements)
+    assert steps == ["install"] and finished(venv, requirements)
     line = (venv / "lib" / "python3" / "site-packages" / environment.PATH).read_bytes().decode("ascii")
     names: dict = {}
     exec(line.replace("sys.path.append", "found = str"), names)  # what Python's start would add
@@ -456,20 +560,20 @@ def test_an_interrupted_set_up_starts_afresh(pretend, monkeypatch, step, cut):
 
     with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, Stop)):
         patch.setattr(environment, step, interrupted)
-        environment.set_up(venv, requirements)
+        set_up(venv, requirements)
     steps.clear()
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     assert steps == ["make", "install"] and not (venv / "half").exists()
 
 
 @pytest.mark.parametrize("note", [b"", b"\0\0\0\0", b"\xff\xfe", b"unfin", b"unfinished\n"])
 def test_a_note_that_was_cut_off_is_no_finished_one(pretend, note):
     venv, requirements, steps = pretend
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     (venv / environment.NOTE).write_bytes(note)
     (venv / "half").mkdir()
     steps.clear()
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     assert steps == ["make", "install"] and not (venv / "half").exists()
 
 
@@ -477,12 +581,12 @@ def test_a_note_that_was_cut_off_is_no_finished_one(pretend, note):
 def test_an_environment_of_ours_whose_python_is_gone_is_made_anew(pretend, fault):
     """Its Python is a link into one that was upgraded; on Windows it is there, and does not start."""
     venv, requirements, steps = pretend
-    python = environment.set_up(venv, requirements)
+    python = set_up(venv, requirements)
     python.unlink()
     if fault:
         python.write_text(fault)
     steps.clear()
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     assert steps == ["make", "install"]
 
 
@@ -497,11 +601,11 @@ def test_an_environment_made_by_hand_is_used_and_never_emptied(pretend, monkeypa
 
     with monkeypatch.context() as patch, pytest.raises(Stop, match="no network"):
         patch.setattr(environment, "install", fails)
-        environment.set_up(venv, requirements)
+        set_up(venv, requirements)
     for text in ("torch==1.0\n", "torch==2.0\n"):
         requirements.write_text(text)
-        environment.set_up(venv, requirements)
-        environment.set_up(venv, requirements)
+        set_up(venv, requirements)
+        set_up(venv, requirements)
     assert steps == ["install", "install"] and (venv / "mine").exists()
 
 
@@ -512,24 +616,24 @@ def test_an_environment_made_by_hand_that_cannot_serve_gets_one_sentence(pretend
     steps.clear()
     for _ in range(2):  # at every start, and nothing is done to it
         with pytest.raises(Stop, match="not of the course's making and holds Python 3.10, .* rename or delete it"):
-            environment.set_up(venv, requirements)
+            set_up(venv, requirements)
         assert steps == [] and environment.venv_python(venv).exists()
     assert not (venv / environment.NOTE).exists()
 
 
 def test_the_environment_in_use_is_not_taken_away(pretend, monkeypatch):
     venv, requirements, steps = pretend
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     (venv / environment.NOTE).write_text("unfinished")
     monkeypatch.setattr(sys, "prefix", str(venv))
     with pytest.raises(Stop, match="deactivate"):
-        environment.set_up(venv, requirements)
+        set_up(venv, requirements)
     assert environment.venv_python(venv).exists()
 
 
 def test_what_cannot_be_removed_is_named(pretend, monkeypatch):
     venv, requirements, _ = pretend
-    environment.set_up(venv, requirements)
+    set_up(venv, requirements)
     (venv / environment.NOTE).write_text("unfinished")
 
     def busy(folder):
@@ -537,7 +641,7 @@ def test_what_cannot_be_removed_is_named(pretend, monkeypatch):
 
     monkeypatch.setattr(shutil, "rmtree", busy)
     with pytest.raises(Stop, match=r"could not be emptied \(Access is denied: python.exe\): close what uses it"):
-        environment.set_up(venv, requirements)
+        set_up(venv, requirements)
 
 
 def script(file: Path, text: str) -> Path:
@@ -611,7 +715,7 @@ def make(folder):
 environment.make_venv, environment.install = make, lambda *_: step("install")
 environment.venv_python = lambda venv: venv / "python"
 environment.what_is_wrong = lambda python: None if python.exists() else "holds nothing"
-print(environment.set_up(venv, Path(sys.argv[5])), flush=True)
+print(environment.set_up("tests", venv, Path(sys.argv[5])), flush=True)
 """
 
 
@@ -739,7 +843,7 @@ def installs(monkeypatch, tmp_path, gpu: bool, cuda: bool, index: bool) -> list[
 
 
 def test_cuda_is_avoided_where_there_is_no_gpu(tmp_path, monkeypatch, capsys):
-    plain = [f"install -r {ROOT / 'requirements.txt'}"]
+    plain = [" ".join(["install", *environment.pins(ROOT / "requirements.txt")])]
     assert installs(monkeypatch, tmp_path, gpu=True, cuda=True, index=True) == plain
     assert installs(monkeypatch, tmp_path, gpu=False, cuda=False, index=True) == plain
     first, *rest = installs(monkeypatch, tmp_path, gpu=False, cuda=True, index=True)
@@ -834,8 +938,18 @@ def test_an_install_that_left_nothing_is_not_finished(tmp_path, monkeypatch, sma
     venv = small.folder / "venv"
     monkeypatch.setattr(environment, "pip", lambda *_: (0, ""))
     with pytest.raises(Stop, match=r"lacks what it should hold \(tinypkg\): .* `pip config list`"):
-        environment.set_up(venv, tmp_path / "requirements.txt")
-    assert not environment.finished(venv, tmp_path / "requirements.txt")
+        set_up(venv, tmp_path / "requirements.txt")
+    assert not finished(venv, tmp_path / "requirements.txt")
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_pip_leaves_compiling_to_the_first_import_unless_python_may_not_write_it(tmp_path, monkeypatch, writes):
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    if not writes:
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    python = script(tmp_path / "bin" / "python", 'echo "$@" >&2')
+    assert ("--no-compile" in environment.pip(python, "install", "x")[1].split("\n")[0]) == writes
+    assert "--no-compile" not in environment.pip(python, "config", "list")[1]
 
 
 def test_what_is_lacking_is_told(monkeypatch):
@@ -848,7 +962,7 @@ def test_what_is_lacking_is_told(monkeypatch):
         return SimpleNamespace(version=there[name][0], requires=there[name][1])
 
     monkeypatch.setattr(installed, "distribution", distribution)
-    assert installed.lacking(["# a comment", "", "one==1.0  # another", "--index-url x"]) == []
+    assert installed.lacking(["one==1.0"]) == []
     assert installed.lacking(["one[more]==1.0"]) == ["five"]
     assert installed.lacking(["one==2.0", "three==2.0"]) == ["one==2.0 (there is 1.0+cpu)", "four"]
     assert installed.lacking(["seven==1"]) == ["seven"]
@@ -1033,6 +1147,8 @@ def test_reference_versions_have_one_place():
     lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pins), pins
+    parts = [environment.pins(ROOT / "requirements.txt", part) for part in environment.PARTS]
+    assert 1 < len(parts[0]) < len(parts[1]) < len(parts[2]) and parts[2] == pins
     conda = (ROOT / "environment.yml").read_text("utf-8")
     assert "- -r requirements.txt" in conda and "==" not in conda
     package = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]

@@ -39,7 +39,7 @@ MOVES |= {"ignore-installed", "force-reinstall", "upgrade"}
 # What pip says on stderr when it fails, and the sentence for it.
 REASONS = {
     r"\[(Errno (28|122)|WinError 112)\]|No space left|[Qq]uota exceeded": (
-        "the disk is full: the environment takes 1.6 GB in {venv} and meanwhile about as much in {temporary} (TMPDIR "
+        "the disk is full: the environment takes 1.4 GB in {venv} and meanwhile about as much in {temporary} (TMPDIR "
         "names another folder for that); free some room, then start again"
     ),
     r"\[(Errno (13|30)|WinError 5)\]|Permission denied|Read-only": (

@@ -993,7 +993,7 @@ def test_pips_failure_gets_the_hint_that_helps(tmp_path, words, sentence, capsys
         environment.install(python, tmp_path / "requirements.txt")
     assert words in capsys.readouterr().err, "pip's own message is shown too"
     assert ("RUNNING.md: behind a proxy" in str(caught.value)) == (sentence == "behind a proxy")
-    assert ("1.6 GB" in str(caught.value)) == (sentence == "the disk is full")
+    assert ("1.4 GB" in str(caught.value)) == (sentence == "the disk is full")
 
 
 # ---------------------------------------------------------------- the first figure says nothing

@@ -25,6 +25,11 @@ def generate(args: argparse.Namespace) -> int:
     plug, args.seed = plugged(args), seed_of(args)
     if args.compare:
         setting_of(args)
+    if args.drafter != "model":
+        if args.draft is not None:
+            raise ValueError(f"--drafter {args.drafter} drafts without a draft model: leave out --draft {args.draft}")
+        if args.target not in (None, "tiny"):
+            args.draft = args.target  # in the place of a draft model; loaded once
     refuse_pair(args)
     pair = load(args)
     fast = on_own_pass(args, pair)

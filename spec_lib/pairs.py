@@ -204,7 +204,9 @@ def refuse_choice(target: str | None, draft: str | None) -> None:
             raise ValueError(f"the embedded pair has the drafts {', '.join(TINY_DRAFTS)}; there is no {draft!r}.")
         return
     if draft is None:
-        raise ValueError(f'the target {target} needs a draft that shares its vocabulary: load_pair("{target}", DRAFT).')
+        raise ValueError(f"the target {target} needs a draft model that shares its vocabulary: name one too.")
+    if draft in TINY_DRAFTS and not Path(draft).is_dir():
+        raise ValueError(f"{draft} is a draft of the embedded pair, tiny: name one that shares {target}'s vocabulary.")
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
     for name in (target, draft):
@@ -273,7 +275,9 @@ def _hub_pair(target: str, draft: str, device: torch.device, dtype: torch.dtype)
             raise ValueError(hub.NO_TOKENIZER)  # it was made without a vocabulary
         return found
 
-    tokenizers = [hub.load(name, tokenizer, REVISIONS.get(name), tokenizer=True) for name in (target, draft)]
-    check_vocabulary(*tokenizers)  # before the weights, which may be gigabytes
-    models = [hub.load(name, model, REVISIONS.get(name)) for name in (target, draft)]
-    return Pair(*models, *tokenizers, name=f"{target} with {draft}")
+    names = dict.fromkeys((target, draft))  # one, where a model is its own draft model: it is loaded once
+    tokenizers = {name: hub.load(name, tokenizer, REVISIONS.get(name), tokenizer=True) for name in names}
+    check_vocabulary(tokenizers[target], tokenizers[draft])  # before the weights, which may be gigabytes
+    models = {name: hub.load(name, model, REVISIONS.get(name)) for name in names}
+    both = [found[name] for found in (models, tokenizers) for name in (target, draft)]
+    return Pair(*both, name=f"{target} with {draft}")

@@ -99,10 +99,12 @@ def asked(body: bytes, pair, limits: Limits) -> Asked:
         raise Refused(400, f"n * prompts, the texts of one request, can be {most} at most, got {texts}", "n")
     longest = max(map(len, prompts)) + new - 1  # the last token is drawn, never read
     if limits.context is not None and longest > limits.context:
+        room = new - (longest - limits.context)
+        advice = f"ask for {room} at most" if room > 0 else "shorten the prompt"
         raise Refused(
             400,
-            f"{longest - new + 1} prompt tokens and max_tokens {new} need {longest} positions, and the model has "
-            f"{limits.context}: shorten one of them",
+            f"max_tokens {new} after the prompt's {longest - new + 1} need {longest} positions, and the model has "
+            f"{limits.context}: {advice}",
             "max_tokens",
             "context_length_exceeded",
         )
@@ -114,7 +116,8 @@ def asked(body: bytes, pair, limits: Limits) -> Asked:
         )
     stream, options = _flag(given, "stream"), given.get("stream_options")
     if options is not None and not (stream and isinstance(options, dict)):
-        raise Refused(400, "stream_options must be an object, and belong to a stream", "stream_options")
+        raise Refused(400, f"stream_options must be an object, beside \"stream\": true, got {_short(options)}",
+                      "stream_options")  # fmt: skip
     told = [_flag(options or {}, name) for name in ("include_usage", "continuous_usage_stats")]
     return Asked(prompts, new, _sampling(given), seed, _stops(given.get("stop")), n, stream, *told)
 
@@ -152,7 +155,8 @@ def _ids(prompt, pair, vocab: int) -> list[int]:
     if not ids or None in ids:
         raise Refused(
             400,
-            "prompt must be a text, a list of texts, a list of token ids, or a list of such lists, none empty",
+            "prompt must be a text, a list of texts, a list of token ids, or a list of such lists, none empty, got "
+            f"{_short(prompt)}",
             "prompt",
         )
     wrong = next((x for x in ids if not 0 <= x < vocab), None)
@@ -177,13 +181,14 @@ def _sampling(given: dict) -> Sampling:
     try:
         return Sampling(**values)
     except ValueError as error:
-        raise Refused(400, str(error), str(error).split(" ")[0]) from None
+        raise Refused(400, str(error).replace("None", "null"), str(error).split(" ")[0]) from None
 
 
 def _stops(stop) -> tuple[str, ...]:
     stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
     if len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
-        raise Refused(400, f"stop must be a text or a list of at most {MOST_STOPS}, none empty", "stop")
+        raise Refused(400, f"stop must be a text or a list of at most {MOST_STOPS}, none empty, got {_short(stop)}",
+                      "stop")  # fmt: skip
     return tuple(stops)
 
 

@@ -83,3 +83,19 @@ def test_what_is_not_needed_may_be_missing(tmp_path):
     new = folder_of(tmp_path / "new", TOKENIZER[1:])
     pair = load_pair(str(new), str(old))
     assert pair.decode(pair.encode("Once upon a time")) == "Once upon a time"
+
+
+def test_a_model_that_is_its_own_draft_model_is_loaded_once(tmp_path, capsys, monkeypatch):
+    """And a drafter that needs no draft model asks for none; the target stands in its place."""
+    from spec_lib import __main__ as cli
+
+    folder, made = str(folder_of(tmp_path / "model")), []
+    pair = load_pair(folder, folder)
+    assert pair.draft is pair.target and pair.decode(pair.encode("a king")) == "a king"
+    monkeypatch.setattr("spec_lib.load_pair", lambda *given, **more: made.append(load_pair(*given, **more)) or made[-1])
+    texts = []
+    for more in (["--drafter", "ngram"], ["--drafter", "exit"], ["--draft", folder]):
+        words = ["generate", "Once upon a time", "--target", folder, "--temperature", "0", "--max-new-tokens", "8"]
+        assert cli.main([*words, *more]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts == texts[:1] * 3 and all(one.draft is one.target for one in made) and len(made) == 3

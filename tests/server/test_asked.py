@@ -101,7 +101,13 @@ def test_values_that_are_out_of_range(field, values):
     for value in values:
         error = refused(**{field: value})
         assert error.param == field and error.message.startswith(field) and "\n" not in error.message
+        assert "got " in error.message and "None" not in error.message, "what was sent, in words of JSON's"
         assert len(error.message) < 250
+
+
+def test_options_of_a_stream_without_a_stream_are_told_what_came():
+    for given in ({"stream_options": {"include_usage": True}}, {"stream": True, "stream_options": [1]}):
+        assert refused(**given).message.endswith(f"got {given['stream_options']}")
 
 
 def test_values_at_the_edge_of_the_range():
@@ -144,7 +150,9 @@ def test_another_model_is_not_found():
 def test_a_text_beyond_the_context_is_refused_to_the_token():
     assert read(max_tokens=63).max_tokens == 63  # the last token is drawn, never read
     error = refused(max_tokens=64)
-    assert error.code == "context_length_exceeded" and "2 prompt tokens and max_tokens 64 need 65" in error.message
+    assert error.code == "context_length_exceeded" and "need 65 positions" in error.message
+    assert error.message.endswith("has 64: ask for 63 at most") and read(prompt="aa", max_tokens=63).max_tokens == 63
+    assert refused(prompt="a" * 65, max_tokens=2).message.endswith("has 64: shorten the prompt")
     assert refused(prompt=["a", "a" * 64], max_tokens=2).code == "context_length_exceeded"
     assert read(Limits("tiny", None, 100, 24), max_tokens=10**6).max_tokens == 10**6
 

@@ -50,6 +50,9 @@ class ModelSession:
     The invariant of notebook 06: between rounds the cache holds a beginning of the text, so that `text[model.length:]`
     is what the model still has to read.  That is the text's last token; after a full acceptance also the last drafted
     one, which the model never read; and all tokens of rounds in which nothing was drafted.
+
+    `propose` is `begin`, then `add` after each pass of the model, then `end`.  An `Engine` calls these three by itself:
+    the passes between them are then over all of its texts.
     """
 
     def __init__(

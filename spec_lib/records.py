@@ -131,8 +131,9 @@ def identity_sides(rounds: Iterable[Round]) -> tuple[float, float]:
     """Target passes for each token of the text, and what that is in expectation, under any dependence whatever.
 
     The second is (1 - alpha) + (bonus tokens / tokens) * mean overlap at the bonus positions, alpha the mean overlap
-    over all positions of the text.  rounds: whole and traced; (NaN, NaN) for none.  ValueError for untraced ones and
-    for those of a tree, which have no overlap.  Derived in notebook 08.
+    over all positions of the text.  rounds: whole and traced; (NaN, NaN) for none.  The second is NaN where an
+    overlap is, of a session that cannot look ahead.  ValueError for untraced rounds and for those of a tree, which have
+    no overlap.  Derived in notebook 08.
     """
     rounds = list(rounds)
     if any(r.overlap is None for r in rounds):

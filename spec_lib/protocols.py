@@ -29,9 +29,9 @@ from .sampling import Sampling
 class Draft:
     """Proposed tokens (k,), and the distributions q (k, vocab) from which each was really drawn.
 
-    tokens: of any integer dtype.  q: floating, 16 bits or wider, narrower than p or as wide, each row sums to 1
-    (within 0.02); None: the drafter was certain (one-hot).  k may be 0, and smaller than asked.  cut: it is smaller
-    because the drafter's context ends, so that the round says little about the drafter.
+    tokens: of any integer dtype.  q: of a floating dtype of at least 16 bits, in each row probabilities that sum to 1
+    (within 0.02), narrower than p or as wide; None: the drafter was certain (one-hot).  k may be 0, and smaller than
+    asked.  cut: it is smaller because the drafter's context ends, so that the round says little about the drafter.
     parents: None for a chain, in which each token follows the one before.  In a tree (`trees`) the index of each
     token's parent, -1 for the end of the text; q[i] is then given the earlier siblings, too.
     """
@@ -74,8 +74,8 @@ class Drafter(Protocol):
 
     def start(self, ids: torch.Tensor, sampling: Sampling, randomness: Randomness, target: Model) -> Session:
         """A session for a text that begins with the prompt ids (length,) int64; each text of a batch needs its own.
-        sampling: the draft's own.  randomness: the text's, from which the loop draws too.  target: the model that will verify, with
-        nothing read yet, and not to be fed here; its `vocab` is the width that q may have at most."""
+        sampling: the draft's own.  randomness: the text's, from which the loop draws too.  target: the model that will
+        verify, with nothing read yet, and not to be fed here; its `vocab` is the width that q may have at most."""
         ...
 
 

@@ -69,8 +69,12 @@ def a_draft(draft: Draft, asked: int, target: protocols.Model) -> Draft:
     dtype = draft.tokens.dtype
     if k and (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):  # torch.tensor([]) is float32
         raise ValueError(f"the drafter's tokens must be of an integer dtype, got {_shown(draft.tokens)}")
-    if q is not None and not (isinstance(q, torch.Tensor) and q.ndim == 2 and torch.is_floating_point(q)):
-        raise ValueError(f"the drafter's q must be a tensor (k, vocab) or None, of a floating dtype, got {_shown(q)}")
+    fits = isinstance(q, torch.Tensor) and q.ndim == 2 and q.is_floating_point() and q.itemsize > 1
+    if q is not None and not fits:
+        raise ValueError(
+            "the drafter's q must be a tensor (k, vocab) or None, of a floating dtype of 16 bits or more, got "
+            f"{_shown(q)}"
+        )
     if q is not None and q.device.type != torch.device(target.device).type:
         raise ValueError(f"the drafter's q is on {q.device} and the target on {target.device}: move q")
     if k > asked or (q is not None and len(q) != k):

@@ -225,6 +225,7 @@ DRAFTS = {
     "whether tokens": (lambda d: sl.Draft(d.tokens > 2, None), "tokens must be of an integer dtype", "of bool"),
     "a mask for q": (lambda d: sl.Draft(d.tokens, d.q > 0.2), "q must be a tensor (k, vocab) or None", "of bool"),
     "counts for q": (lambda d: sl.Draft(d.tokens, (9 * d.q).long()), "q must be a tensor (k, vocab) or None", "int64"),
+    "of 8 bits": (lambda d: sl.Draft(d.tokens, d.q.to(torch.float8_e5m2)), "16 bits or more, got", "of float8_e5m2"),
     "complex": (lambda d: sl.Draft(d.tokens, d.q + 0j), "q must be a tensor (k, vocab) or None", "complex128"),
     "elsewhere": (
         lambda d: sl.Draft(d.tokens, d.q.to("meta")),

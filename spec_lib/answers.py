@@ -1,4 +1,4 @@
-"""What a plug may not answer in a round, each said in one sentence.  Who reads `writer` need not open this file."""
+"""What a plug may not answer, each said in one sentence.  Who reads `writer` need not open this file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,66 @@ def own_cache(target: protocols.Model, size: int) -> None:
     if target.length != size - 1:
         raise ValueError(
             f"the target holds {target.length} tokens instead of {size - 1}: another text was read with it between two "
-            "rounds; give it a fresh(), so that each text has a cache of its own."
+            "rounds; give it a fresh(), so that each text has a cache of its own (or its length does not go with its "
+            "feed and rollback)."
         )
+
+
+def a_model(model: protocols.Model, role: str) -> protocols.Model:
+    """A model that says what `Model` lists beside its methods, as it must before anything is read."""
+    numbers = ("length", "vocab")
+    lacks = [name for name in numbers if as_int(getattr(model, name, None)) is None]
+    lacks += [name for name in ("max_length", "device") if not hasattr(model, name)]
+    if lacks:
+        raise ValueError(
+            f"the {role}, {described(model)}, must have {', '.join(lacks)} as protocols.Model says (length and vocab "
+            "are ints, max_length may be None)"
+        )
+    return model
+
+
+def a_session(session: protocols.Session) -> protocols.Session:
+    """What a drafter's start returned."""
+    if not (hasattr(session, "propose") and hasattr(session, "accept")):
+        raise ValueError(f"the drafter's start must return a session with propose and accept, got {_shown(session)}")
+    return session
+
+
+def some_logits(logits: torch.Tensor, rows: int | None, vocab: int | None, model: str) -> torch.Tensor:
+    """What a model's feed returned: (rows, vocab); None: any number of them."""
+    shape = getattr(logits, "shape", ())
+    fits = isinstance(logits, torch.Tensor) and logits.is_floating_point() and len(shape) == 2
+    if not (fits and rows in (None, shape[0]) and vocab in (None, shape[1])):
+        wanted = f"({rows or 'n'}, {vocab or 'vocab'})"
+        raise ValueError(f"the {model} model's feed must return logits {wanted}, a row a token, got {_shown(logits)}")
+    return logits
+
+
+def a_token(token: torch.Tensor) -> torch.Tensor:
+    """What a source of randomness drew."""
+    if not isinstance(token, torch.Tensor) or (token.shape, token.dtype) != ((1,), torch.int64):
+        raise ValueError(f"draw must return one token, a tensor (1,) of int64, got {_shown(token)}")
+    return token
 
 
 def a_draft(draft: Draft, asked: int, target: protocols.Model) -> Draft:
     """A draft of at most as many tokens as were asked for, with a distribution for each, no wider than the target's."""
     vocab = target.vocab
     if not isinstance(draft, Draft) or not isinstance(draft.tokens, torch.Tensor) or draft.tokens.ndim != 1:
-        raise ValueError(f"the drafter must give a Draft(tokens, q) with tokens of shape (k,), got {described(draft)}")
+        got = f"tokens that are {_shown(draft.tokens)}" if isinstance(draft, Draft) else _shown(draft)
+        raise ValueError(f"the drafter must give a Draft(tokens, q) with tokens of shape (k,), got {got}")
     k, q = len(draft.tokens), draft.q
-    if q is not None and getattr(q, "ndim", 0) + isinstance(q, torch.Tensor) != 3:
-        raise ValueError(f"the drafter's q must be a tensor (k, vocab) or None, got {described(q)}")
+    dtype = draft.tokens.dtype
+    if k and (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool):  # torch.tensor([]) is float32
+        raise ValueError(f"the drafter's tokens must be of an integer dtype, got {_shown(draft.tokens)}")
+    fits = isinstance(q, torch.Tensor) and q.ndim == 2 and q.is_floating_point() and q.itemsize > 1
+    if q is not None and not fits:
+        raise ValueError(
+            "the drafter's q must be a tensor (k, vocab) or None, of a floating dtype of 16 bits or more, got "
+            f"{_shown(q)}"
+        )
+    if q is not None and q.device.type != torch.device(target.device).type:
+        raise ValueError(f"the drafter's q is on {q.device} and the target on {target.device}: move q")
     if k > asked or (q is not None and len(q) != k):
         raise ValueError(
             f"the drafter was asked for at most {asked} tokens and gave {k}"
@@ -78,8 +126,8 @@ def a_verdict(n: int, token: int, drafted: list, seen: list, vocab: int, number:
 def not_a_number(model: str, number: int, position: int) -> ValueError:
     """The error of a model whose logits hold a NaN."""
     return ValueError(
-        f"the {model} model gave NaN logits in round {number} (text position {position}): its weights or its 16-bit "
-        "arithmetic overflowed; load it in float32 and try again."
+        f"the {model} model gave NaN logits in round {number} (text position {position}), or infinite ones: its "
+        "weights or its 16-bit arithmetic overflowed; load it in float32 and try again."
     )
 
 
@@ -87,12 +135,24 @@ def a_judgement(answer, p: torch.Tensor, tree: torch.Size | None) -> tuple:
     """A rule's answer: (n, distribution), in a tree (path, distribution) with a path of this shape."""
     n, next_p = answer if isinstance(answer, (tuple, list)) and len(answer) == 2 else (None, None)
     if tree is None:
-        fits, what = n.numel() == 1 if isinstance(n, torch.Tensor) else as_int(n) is not None, "n"
+        single = isinstance(n, torch.Tensor) and n.numel() == 1 and n.device == p.device
+        fits, what = single or (not isinstance(n, torch.Tensor) and as_int(n) is not None), "n"
     else:
         fits, what = isinstance(n, torch.Tensor) and (n.shape, n.dtype) == (tree, torch.bool), "a path (k,) bool"
-    if not fits or getattr(next_p, "shape", None) != p.shape[1:]:
-        raise ValueError(f"the rule must return {what} and a distribution, got {described(answer)}")
+    if not fits or not isinstance(next_p, torch.Tensor) or (next_p.shape, next_p.device) != (p.shape[1:], p.device):
+        raise ValueError(
+            f"the rule must return {what} and a distribution, got {_shown(answer)}, where p is {_shown(p)}"
+        )
     return n, next_p
+
+
+def _shown(answer) -> str:
+    """What was answered, in a few words: of a tensor its shape and dtype, of a pair what each is."""
+    if isinstance(answer, torch.Tensor):
+        return f"a tensor {tuple(answer.shape)} of {str(answer.dtype).removeprefix('torch.')} on {answer.device}"
+    if isinstance(answer, (tuple, list)) and 0 < len(answer) <= 3:
+        return f"({', '.join(map(_shown, answer))})"
+    return described(answer)
 
 
 def no_trees(rule: protocols.Rule) -> Callable:

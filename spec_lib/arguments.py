@@ -37,7 +37,8 @@ def a_text(
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {target.vocab}")
     if not masked and int(ids[0, 0]) == getattr(target, "padding", None):
         raise ValueError(
-            f"the prompt begins with the padding token {target.padding}: pass its attention_mask, or take it off"
+            f"the prompt begins with the padding token {target.padding}: take it off, or pass its attention_mask "
+            "(speculative and Engine.submit take one; speculative_batch takes prompts without padding)"
         )
     longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
     if target.max_length is not None and longest > target.max_length:
@@ -82,7 +83,9 @@ def _as_row(ids) -> torch.Tensor:
         try:
             ids = torch.tensor(ids, dtype=None if ids else torch.int64)
         except (TypeError, ValueError, RuntimeError, OverflowError):  # words, None, rows of different length
-            raise ValueError(f"ids must be token ids, whole numbers in one list, got {reprlib.repr(ids)}") from None
+            several = ": for several texts see speculative_batch" if isinstance(ids[0], torch.Tensor) else ""
+            got = reprlib.repr(ids) + several
+            raise ValueError(f"ids must be token ids, whole numbers in one list, got {got}") from None
     if not isinstance(ids, torch.Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         got = ids.dtype if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(f"ids must be a tensor of token ids, (1, length) as pair.encode returns it, got {got}")
@@ -145,7 +148,7 @@ def a_gamma(gamma: int | Callable[[list[Round]], int]) -> Callable[[list[Round]]
 
 def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, bool]:
     """The rule as a function of (p, q, drafted, uniforms, position, parents), and whether it goes token by token."""
-    own = getattr(randomness, "verify_coupled", None)
+    own = None if isinstance(randomness, type) else getattr(randomness, "verify_coupled", None)
     if rule is None:
         rule = own or "google"
     elif own is not None and rule != own:
@@ -157,9 +160,15 @@ def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, boo
         raise ValueError(f"rule must be {names} or a function like verify_google, got {described(rule)}")
     rule = rule if callable(rule) else RULES[rule]
     try:
-        asks = inspect.signature(rule.forward if isinstance(rule, torch.nn.Module) else rule).parameters
+        signature = inspect.signature(rule.forward if isinstance(rule, torch.nn.Module) else rule)
     except (TypeError, ValueError):  # some functions written in C have none
-        asks = ()
+        signature = None
+    asks = signature.parameters if signature else ()
+    try:
+        if signature:
+            signature.bind(*"pqxu", **{name: None for name in ("position", "parents") if name in asks})
+    except TypeError as error:
+        raise ValueError(f"rule must take (p, q, drafted, uniforms), got {described(rule)}: {error}") from None
     papers = rule in (RULES["google"], RULES["deepmind"])
     chains_only = answers.no_trees(rule)
     of_trees = rule if "parents" in asks else verify_tree if papers else chains_only

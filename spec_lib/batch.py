@@ -79,7 +79,7 @@ class Engine:
     ) -> Request:
         """Put a text into the queue: what becomes of it is seen in the `Request`, at the end its `generation()`.
 
-        Arguments and ValueErrors are those of `speculative_rounds`.
+        Arguments and ValueErrors are those of `speculative_rounds`; no two texts at a time may share a generator.
         """
         self._usable()
         views = [Row(rows) for rows in (self.target, self.draft) if rows is not None]
@@ -88,6 +88,8 @@ class Engine:
                         eos_token_id, generator, self.trace, attention_mask)  # fmt: skip
         request = Request(writer, views)
         if request.stop_reason is None:
+            if any(map(request.shares, (*self.texts, *self.queue))):
+                raise ValueError("another text here has the same generator: give each a seed or a source of its own")
             self.queue.append(request)
         return request
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from . import architectures, protocols
+from . import answers, architectures, protocols
 from .modes import evaluating
 from .numbers import as_int, described
 from .trees import as_mask, check_reads_trees, cut, kept_rows, placed
@@ -207,10 +207,10 @@ def as_model(model: torch.nn.Module | protocols.Model, role: str = "target") -> 
     """A transformers model with a new cache; a `Model` renewed (`fresh()`) or emptied.  ValueError for others."""
     made = not isinstance(model, type)  # the class itself has all the names too
     if made and hasattr(model, "fresh"):
-        return model.fresh()
+        return answers.a_model(model.fresh(), role)
     if made and hasattr(model, "feed") and hasattr(model, "rollback"):
         model.rollback(0)
-        return model
+        return answers.a_model(model, role)
     if not (isinstance(model, torch.nn.Module) and hasattr(model, "config")):
         hint = f": pass its .{role}" if hasattr(model, role) else ""
         raise ValueError(f"{role} must be a transformers model or have feed and rollback, got {described(model)}{hint}")

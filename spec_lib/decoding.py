@@ -42,8 +42,9 @@ def autoregressive(
     tokens, sums, unread = [ids[0, :0]], [], ids[0]
     with torch.no_grad():
         for position in range(size, size + new):
-            p = sampling.probabilities(target.feed(unread, 1)[-1])  # (vocab,)
-            unread = randomness.draw(p, position)
+            logits = answers.some_logits(target.feed(unread, 1), None, target.vocab, "target")
+            p = sampling.probabilities(logits[-1])  # (vocab,)
+            unread = answers.a_token(randomness.draw(p, position))
             tokens.append(unread)
             sums.append(p.sum())
             if eos and int(unread) in eos:

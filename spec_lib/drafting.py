@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from . import protocols
+from . import answers, protocols
 from .cache import as_model
 from .numbers import described
 from .protocols import Draft
@@ -50,6 +50,9 @@ class ModelSession:
     The invariant of notebook 06: between rounds the cache holds a beginning of the text, so that `text[model.length:]`
     is what the model still has to read.  That is the text's last token; after a full acceptance also the last drafted
     one, which the model never read; and all tokens of rounds in which nothing was drafted.
+
+    `propose` is `begin`, then `add` after each pass of the model, then `end`.  An `Engine` calls these three by itself:
+    the passes between them are then over all of its texts.
     """
 
     def __init__(
@@ -94,14 +97,15 @@ class ModelSession:
         if not len(self.reading):
             raise ValueError(
                 f"the draft model holds {self.model.length} tokens and the text has {size}: another text was "
-                "read with it between two rounds; give it a fresh(), so that each text has a cache of its own."
+                "read with it between two rounds; give it a fresh(), so that each text has a cache of its own (or its "
+                "length does not go with its feed and rollback)."
             )
         return self.room
 
     def add(self, logits: torch.Tensor) -> None:
         """The next token, from the model's logits (vocab,) after what it was `reading`."""
         q = self._distribution(logits)
-        self.reading = self.randomness.draw(q, len(self.text) + len(self.distributions))
+        self.reading = answers.a_token(self.randomness.draw(q, len(self.text) + len(self.distributions)))
         self.distributions.append(q)
         self.tokens.append(self.reading)
 
@@ -140,7 +144,7 @@ class ModelSession:
         return ids if self.vocab <= self.model.vocab else ids.clamp(max=self.model.vocab - 1)
 
     def _feed(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.model.feed(self.readable(ids), 1)[-1]
+        return answers.some_logits(self.model.feed(self.readable(ids), 1), None, None, "draft")[-1]
 
     def _distribution(self, logits: torch.Tensor) -> torch.Tensor:  # (vocab,)
         surplus = logits.shape[0] - self.vocab

@@ -14,7 +14,7 @@ from . import hub
 from .architectures import check_causal, device_of
 from .devices import find_device, one_thread
 from .gpt2 import GPT2
-from .numbers import as_int
+from .numbers import as_int, described
 
 TINY = Path(__file__).parent / "tiny"
 TINY_DRAFTS = ("small", "medium", "large")
@@ -46,7 +46,8 @@ class Pair:
     target, draft: transformers causal language models; `pair.target(ids)` is an ordinary call.  Of `fast()` they are
     models of our own protocol around these, which are their `.model`.
     Raises ValueError where two tokenizers are given and an id means different things to them, where a model has fewer
-    rows than the tokenizer has tokens, or where it is not causal.  With one tokenizer given the two are not compared.
+    rows than the tokenizer has tokens, or where it is not causal or none of transformers.  With one tokenizer given the
+    two are not compared.
     """
 
     target: torch.nn.Module
@@ -61,6 +62,11 @@ class Pair:
             check_vocabulary(self.tokenizer, self.draft_tokenizer)
         for role in ("target", "draft"):
             model = inside(getattr(self, role))
+            if not hasattr(model, "config"):
+                raise ValueError(
+                    f"the {role} of a Pair must be a transformers model or have one as its .model, got "
+                    f"{described(model)}: hand a model of your own to speculative, and keep the tokenizer beside it"
+                )
             rows = model.config.get_text_config().vocab_size
             if rows < len(self.tokenizer):
                 raise ValueError(
@@ -128,7 +134,7 @@ class Pair:
 
 def inside(model) -> torch.nn.Module:
     """The transformers model inside a model of our protocol; any other as it is."""
-    return model if isinstance(model, torch.nn.Module) else model.model
+    return model if isinstance(model, torch.nn.Module) else getattr(model, "model", model)
 
 
 def ends(pair) -> list[int] | None:

@@ -131,9 +131,13 @@ def identity_sides(rounds: Iterable[Round]) -> tuple[float, float]:
     """Target passes for each token of the text, and what that is in expectation, under any dependence whatever.
 
     The second is (1 - alpha) + (bonus tokens / tokens) * mean overlap at the bonus positions, alpha the mean overlap
-    over all positions of the text.  rounds: whole and traced; (NaN, NaN) for none.  Derived in notebook 08.
+    over all positions of the text.  rounds: whole and traced; (NaN, NaN) for none.  The second is NaN where an
+    overlap is, of a session that cannot look ahead.  ValueError for untraced rounds and for those of a tree, which have
+    no overlap.  Derived in notebook 08.
     """
     rounds = list(rounds)
+    if any(r.overlap is None for r in rounds):
+        raise ValueError("a round has no overlap: write with trace=True (the rounds of a tree have none)")
     overlaps = [x for r in rounds for x in r.overlap[: r.accepted + 1].tolist()]  # of each token that was emitted
     at_bonus = [float(r.overlap[r.accepted]) for r in rounds if r.origin == "bonus"]
     if not overlaps:

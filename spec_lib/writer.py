@@ -54,7 +54,8 @@ class Writer:
 
     def start(self) -> None:
         """Both models read the prompt, once and all but its last token, which opens the first round."""
-        self.session = self.drafter.start(self.ids[0], self.draft_sampling, self.randomness, self.target)
+        start = self.drafter.start
+        self.session = answers.a_session(start(self.ids[0], self.draft_sampling, self.randomness, self.target))
         if self.size > 1:
             self.target.feed(self.ids[0, :-1], 1)
 
@@ -91,6 +92,7 @@ class Writer:
     def verify(self, logits: torch.Tensor) -> torch.Tensor:
         """3. Verify: the first n drafted tokens are accepted, and one follows.  Returns what the host has to know."""
         # The target's distribution at each drafted position and one beyond, and the draft's beside it.
+        logits = answers.some_logits(logits, len(self.x) + 1, self.target.vocab, "target")
         p = self.sampling.probabilities(logits)  # (k + 1, vocab)
         q = as_wide_as(p, self.q, self.x)  # (k, vocab)
 
@@ -98,7 +100,7 @@ class Writer:
         n, distribution = self.rule(p, q, self.x, u, self.size, self.parents)  # of a tree: its path, as (k,) bool
         count = n if self.parents is None else n.sum()
         token = self.randomness.draw(distribution, self.size + count)  # (1,)
-        self.verified = p, q, u, token
+        self.verified = p, q, u, answers.a_token(token)
         return self._packed(n, token, p, q, distribution)
 
     def settle(self, seen: list[float]) -> Round:

@@ -23,7 +23,7 @@ from .batch_records import BatchPoint, BatchSweep, BatchTimes, Parts
 from .batch_timing import ClockedBatch, batch_passes, clock_of, seconds_of
 from .measured import Counts
 from .recording import about_here, threads_of
-from .settings import BATCH_GAMMAS, BATCH_NEW, BATCH_SIZES, TARGET, Setting, prompts_for
+from .settings import BATCH_GAMMAS, BATCH_NEW, BATCH_SIZES, GOOGLE, TARGET, Setting, prompts_for
 from .timing import rotated, rounded
 
 
@@ -47,7 +47,7 @@ def batch_sweep(
     and for a pair that cannot read several texts in one pass.  AssertionError where a text is not `new` tokens long.
     """
     sizes, gammas, setting = checked(sizes, gammas, new, sampling, prompt)
-    runs, prompts = at_least_one("runs", runs), prompts_for(pair, setting, (TARGET,))
+    runs, prompts = at_least_one("runs", runs), prompts_for(pair, setting, (TARGET, GOOGLE))
     Engine(pair.target, pair.draft)  # refuses what cannot read several texts
     timed, load = clock_of(pair), _load()
     points = [BatchPoint(b, {g: BatchTimes() for g in (0, *gammas)}, {}, []) for b in sizes]

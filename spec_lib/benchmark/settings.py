@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from .. import protocols
 from ..cache import as_model
 from ..coupling import SharedNoise
 from ..drafters import EarlyExit, NGram, Tree, shipped_head
@@ -33,7 +34,7 @@ class Plug:
     """
 
     draft: Callable[[Pair], object] = lambda pair: pair.draft
-    rule: str | None = None
+    rule: str | protocols.Rule | None = None
     randomness: Callable[[int], object] = int
     gamma: int | None = None
 
@@ -118,7 +119,7 @@ def prompts_for(
     """The prompts' ids, each (1, length).  plugs: the variants there are beside those of `ALL`.
 
     ValueError for an unknown variant, for one on our own forward pass where `pair.fast()` refuses, for one whose own
-    gamma needs longer texts, and for a context that is too short.
+    gamma needs longer texts, and for a context that is too short: the target's, and where it is used the draft model's.
     """
     known = (*ALL, *plugs)
     if not variants or set(variants) - set(known):
@@ -130,7 +131,9 @@ def prompts_for(
     texts = pair.prompts.values() if setting.prompt is None else [pair.prompts.get(setting.prompt, setting.prompt)]
     prompts = [pair.encode(text) for text in texts]
     longest = max(ids.shape[1] for ids in prompts)
-    for name, model in (("target", pair.target), ("draft", pair.draft)):
+    alone = {TARGET, OWN_TARGET, THEIRS[0], *(name for name, plug in plugs.items() if plug.draft is not Plug.draft)}
+    models = {"target": pair.target} if set(variants) <= alone else {"target": pair.target, "draft": pair.draft}
+    for name, model in models.items():
         most = as_model(model).max_length
         if most is not None and longest + setting.new > most:
             raise ValueError(f"{longest} prompt tokens and {setting.new} new ones do not fit the {name}'s {most}")

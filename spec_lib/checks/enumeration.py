@@ -15,7 +15,8 @@ import torch
 
 Text = tuple[int, ...]
 Chances = Mapping[Text, float]  # {tokens: their probability}
-# (p, q, drafted, uniforms) -> the distribution of each token that the round writes; of none: a draft discarded whole
+# (p, q, drafted, uniforms) -> the distribution of each token that the round writes; of none: a draft discarded whole.
+# Or a `protocols.Rule`, which gives (n, the distribution of the next token).
 Rule = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], Sequence[torch.Tensor]]
 
 
@@ -63,10 +64,18 @@ def _pieces(rule: Rule, p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor)
         for share in (0.5, 0.01, 0.99):  # one point would do; two more find a rule with other thresholds
             point = [low + share * (high - low) for low, high in box]
             rows = rule(p, q, drafted, torch.tensor(point, dtype=p.dtype))
-            said.append([row.tolist() for row in rows])
+            said.append([row.tolist() for row in _written(rows, drafted, p)])
         if said[0] != said[1] or said[0] != said[2]:
             raise ValueError("this rule has other thresholds than p/q, so it cannot be enumerated here")
         yield math.prod(high - low for low, high in box), said[0]
+
+
+def _written(said: Sequence, drafted: torch.Tensor, p: torch.Tensor) -> Sequence[torch.Tensor]:
+    """A rule's answer as the distribution of each token: the accepted ones are certain."""
+    n = said[0] if len(said) == 2 else None
+    if n is None or getattr(n, "ndim", 0) > 0:
+        return said
+    return [*torch.eye(p.shape[1], dtype=p.dtype)[drafted[: int(n)]], said[1]]
 
 
 def _all_draws(rows: Sequence[Sequence[float]]) -> Iterator[tuple[Text, float]]:

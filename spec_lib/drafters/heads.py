@@ -102,7 +102,22 @@ class Heads(_OnHiddenStates):
             choose(self.at(i, h)[0])
 
 
-class RecurrentHead(_OnHiddenStates):
+class _WithMLP(_OnHiddenStates):
+    """What the two below share: an MLP with a norm before it and one after.  It reads `read` vectors of a state's width
+    and has a hidden layer of width `inner`."""
+
+    read = 1
+
+    def __init__(self, target: torch.nn.Module, inner: int = 576):
+        super().__init__(target)
+        inner = at_least_one("inner", inner)
+        like = {"device": self.target[1].device, "dtype": torch.float32}
+        self.norm, self.norm_out = (torch.nn.LayerNorm(self.width, **like) for _ in range(2))
+        self.up = torch.nn.Linear(self.read * self.width, inner, **like)
+        self.down = torch.nn.Linear(inner, self.width, **like)
+
+
+class RecurrentHead(_WithMLP):
     """A cell that takes a state and a token to the next state (as EAGLE, 2401.15077, without its attention).
 
     target: as in `Heads`.  inner: width of its hidden layer.
@@ -111,16 +126,11 @@ class RecurrentHead(_OnHiddenStates):
     drafted tokens.
     """
 
-    certain = False
+    certain, read = False, 2
 
     def __init__(self, target: torch.nn.Module, inner: int = 576):
-        super().__init__(target)
-        inner = at_least_one("inner", inner)
-        like = {"device": self.target[1].device, "dtype": torch.float32}
-        self.norm, self.norm_out = (torch.nn.LayerNorm(self.width, **like) for _ in range(2))
-        self.up = torch.nn.Linear(2 * self.width, inner, **like)
-        self.down = torch.nn.Linear(inner, self.width, **like)
-        self.skip = torch.nn.Parameter(torch.ones(self.width, **like))
+        super().__init__(target, inner)
+        self.skip = torch.nn.Parameter(torch.ones_like(self.norm.weight))
 
     def step(self, s: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """States (n, width) and the tokens (n,) that follow them, to the states after these tokens."""
@@ -147,20 +157,13 @@ class RecurrentHead(_OnHiddenStates):
             x = choose(self.logits(s)[0])
 
 
-class ExitHead(_OnHiddenStates):
+class ExitHead(_WithMLP):
     """For `EarlyExit`: from a state in the middle of the target to logits, by an MLP and a norm of its own.
 
     target: as in `Heads`.  It is trained on the states of one layer.
     """
 
     ahead = 0
-
-    def __init__(self, target: torch.nn.Module, inner: int = 576):
-        super().__init__(target)
-        inner = at_least_one("inner", inner)
-        like = {"device": self.target[1].device, "dtype": torch.float32}
-        self.norm, self.norm_out = (torch.nn.LayerNorm(self.width, **like) for _ in range(2))
-        self.up, self.down = torch.nn.Linear(self.width, inner, **like), torch.nn.Linear(inner, self.width, **like)
 
     def start(self, *text) -> HeadSession:
         """ValueError: by itself it drafts nothing."""

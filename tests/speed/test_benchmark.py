@@ -362,6 +362,16 @@ def test_what_cannot_be_measured_is_refused_before_any_work(pair, written):
     assert [ids.shape for ids in prompts_for(pair, Setting(new=20, prompt="7 7 7 7"))] == [(1, 4)]
 
 
+def test_a_short_draft_model_bounds_only_what_it_drafts_for(pair):
+    short = replace(pair, draft=tiny_gpt2(1, context=10))
+    plugs = {"mine": benchmark.Plug(lambda pair: drafters.NGram()), "its": benchmark.Plug(rule="block")}
+    for variants in ((TARGET,), (TARGET, "mine"), (TARGET, "transformers")):
+        assert len(prompts_for(short, Setting(new=20), variants, plugs)) == len(pair.prompts)
+    for variant in (DRAFT, GOOGLE, "transformers, assisted", "its"):
+        with pytest.raises(ValueError, match="do not fit the draft's 10"):
+            prompts_for(short, Setting(new=20), (TARGET, "mine", variant), plugs)
+
+
 def test_a_sweep_varies_one_factor_and_nothing_else(pair, written):
     base = Setting(gamma=2, new=12)
     for factor, field, values in (

@@ -9,13 +9,13 @@ from tests.helpers.served import serving
 
 
 def python_blocks() -> list[str]:
-    """The library's page: many texts at once, a client of the server, and a drafter of one's own."""
+    """The library's page: many texts at once, a client of the server, a drafter of one's own, and the tests of such."""
     return re.findall(r"```python\n(.*?)```", (ROOT / "spec_lib" / "README.md").read_text("utf-8"), re.S)
 
 
 def test_the_client_of_the_server_prints_a_text_and_its_acceptance_rate(capsys, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")  # a company's proxy is not for this machine
-    _, code, _ = python_blocks()
+    _, code, *_ = python_blocks()
     with serving(sl.load_pair("tiny").fast()) as server:
         names: dict = {}
         assert code.count("http://127.0.0.1:8000") == 1
@@ -36,11 +36,19 @@ def test_many_texts_are_those_alone_and_one_is_cancelled():
 
 
 def test_the_drafter_of_ones_own_writes_its_text(capsys):
-    *_, code = python_blocks()
+    *_, code, tests = python_blocks()
     names: dict = {}
     exec(code, names)
     assert len(names["g"].tokens) == 60 and sum(r.accepted for r in names["g"].rounds) > 0
     assert names["pair"].decode(names["g"].tokens) in capsys.readouterr().out
+    exec(tests, names)
+    difference, p_value, rollbacks, same = capsys.readouterr().out.splitlines()
+    assert float(difference) < 1e-12 and 0.001 < float(p_value) < 0.999
+    assert int(rollbacks.split()[0]) > 5 and same == "True"
+    plug = benchmark.Plug(lambda pair: names["Repeat"](), rule=names["hesitant"])  # as the page says below
+    variants = (benchmark.TARGET, "mine")
+    found = benchmark.compare(names["pair"], benchmark.Setting(new=9), 1, variants, plugs={"mine": plug})
+    assert [row.variant for row in benchmark.rows(found)] == list(variants)
 
 
 def test_the_speed_that_the_readme_promises_is_the_recordings():

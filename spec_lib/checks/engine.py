@@ -12,6 +12,7 @@ PLACEHOLDER = "Nothing returned yet: replace the placeholder, then run the cell 
 NO_RETURN = "nothing was returned in this case, but something in others: is a `return` missing on one path"
 SHAPE = "the numbers are right, but they are arranged differently: give them the expected shape"
 ROUNDED = "the numbers are nearly right: does something round them, as a dtype of 16 bits does"
+CHANGED = "Your function also changes an argument, as `p -= q` does: compute on a copy."
 SHOWN = 12  # numbers of an answer that are printed
 
 Nested = float | list["Nested"]
@@ -36,8 +37,8 @@ class Exercise:
 
     cases: from the simplest to the hardest; the first that differs is shown.  mistakes: {hint: the function that makes
     this mistake}.  afterwards: looks at a function that is right in all cases; returns what is still wrong with it, or
-    an empty string.  errors: {name of an error: the hint where the answer raises it}.  secret: a wrong answer is not
-    shown the right one, only how many of its numbers are among those asked for.
+    an empty string.  errors: {how the error begins, with its name: the hint where the answer raises it}.  secret: a
+    wrong answer is not shown the right one, only how many of its numbers are among those asked for.
     """
 
     cases: Sequence[Case]
@@ -64,7 +65,7 @@ class Exercise:
             answer = ask(function, case.arguments)
             if answer.error:
                 print(f"Not yet: {case.name} raised {answer.error}")
-                if hint := self.errors.get(answer.error.split(":")[0]):
+                if hint := next((h for begin, h in self.errors.items() if answer.error.startswith(begin)), ""):
                     print(f"  Hint: {hint}.")
                 return False
             if not answer.nothing and _same(answer.values, nested(case.expected)):
@@ -80,7 +81,10 @@ class Exercise:
                 expected = f"{len(right)} numbers; {len(shared)} of yours are among them"
             print(f"Not yet: {case.name}\n  yours     {yours}\n  expected  {expected}")
             if hint := self._hint(answers, at):
-                print(f"  Hint: {hint}{'?' if hint in (NO_RETURN, ROUNDED) else '.'}")
+                start = "Hint" if self._explains(hint, answers) else "Perhaps (going by this case alone)"
+                print(f"  {start}: {hint}{'?' if hint in (NO_RETURN, ROUNDED) else '.'}")
+            if any(a.changed for a in answers):
+                print(f"  {CHANGED}")
             return False
         try:
             left = self.afterwards(function)
@@ -109,6 +113,13 @@ class Exercise:
             return max(agreements, key=agreements.__getitem__)  # of equals, the first
         return ROUNDED if _nearly(flat(yours), flat(expected)) else ""
 
+    def _explains(self, hint: str, answers: Sequence[Answer]) -> bool:
+        """Whether a hint fits every answer; cases in which the answer is no number count for nothing."""
+        if hint not in self.mistakes:
+            return True
+        made = [ask(self.mistakes[hint], case.arguments) for case in self.cases]
+        return all(b.values is None or _same_numbers(a.values, b.values) for a, b in zip(made, answers, strict=True))
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -118,20 +129,31 @@ class Answer:
     shown: str = ""
     nothing: bool = False
     error: str = ""
+    changed: bool = False  # whether numbers among the arguments are others than before
 
 
 def ask(function: Callable, arguments: tuple) -> Answer:
     """Call the function with copies of the arguments, which it may change, and note what it returns at once."""
     try:
-        got = function(*copy.deepcopy(arguments))
+        given = copy.deepcopy(arguments)
+        got = function(*given)
     except (Exception, SystemExit) as error:  # an exercise must never stop the notebook
         return Answer(error=_said(error))
     if got is None or got is Ellipsis:
         return Answer(nothing=True, shown="nothing")
+    changed = any(map(_changed, arguments, given))
     try:
-        return Answer(values=nested(got))
+        return Answer(values=nested(got), changed=changed)
     except Exception:  # whatever an object of the reader's own does when it is read
-        return Answer(shown=_described(got))
+        return Answer(shown=_described(got), changed=changed)
+
+
+def _changed(before: object, after: object) -> bool:
+    """Whether an argument holds other numbers than before; what holds no numbers is not looked at."""
+    try:
+        return not _same(nested(before), nested(after))
+    except Exception:
+        return False
 
 
 def nested(x: object) -> Nested:

@@ -43,6 +43,15 @@ COUNT_ACCEPTED = Exercise(
         ),
         "the comparison is the other way round: accept where u is below p / q": _until(lambda p, q, u: u > p / q),
         "where u equals p / q the token is rejected: u has to be smaller": _until(lambda p, q, u: u <= p / q),
+        "this is the position at which the loop ends; where nothing is rejected, one more is accepted": (
+            lambda ps, qs, us: min(len(ps) - 1, _until(lambda p, q, u: u < p / q)(ps, qs, us))
+        ),
+        "these are the positions of the accepted tokens; how many there are is asked for": (
+            lambda ps, qs, us: list(range(_until(lambda p, q, u: u < p / q)(ps, qs, us)))
+        ),
+        "this is a verdict for each token; how many come before the first rejection is asked for": (
+            lambda ps, qs, us: [u < p / q for p, q, u in zip(ps, qs, us, strict=True)]
+        ),
     },
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .engine import Case, Exercise, worked_out
+from .engine import Case, Exercise, flat, nested, worked_out
 
 
 def _softmax(logits: torch.Tensor, temperature: float) -> list[float]:
@@ -17,6 +17,15 @@ def _softmax(logits: torch.Tensor, temperature: float) -> list[float]:
         return [float(i == values.index(max(values))) for i in range(len(values))]
     weights = [math.exp((x - max(values)) / temperature) for x in values]
     return [w / sum(weights) for w in weights]
+
+
+def _of_a_tie(function: Callable) -> str:
+    total = sum(flat(nested(function(torch.tensor([1.0, 1.0, 0.0]), 0))))
+    return (
+        ""
+        if abs(total - 1) < 1e-5
+        else f"But two equal logits at temperature 0 have {total:g} in all, not 1: take one."
+    )
 
 
 _LOGITS = torch.tensor([2.0, 1.0, 0.0])
@@ -39,7 +48,12 @@ TEMPERATURE = Exercise(
         "temperature 0 divides by zero: it means the likeliest token": (
             lambda x, t: _softmax(x, t) if t else [math.nan] * len(x)
         ),
+        "at temperature 0 this is the number of the likeliest token; a distribution is asked for, with 1 there": (
+            lambda x, t: _softmax(x, t) if t else int(x.argmax())
+        ),
+        "these are still logits: the softmax is missing": lambda x, t: [a / t if t else a for a in x.tolist()],
     },
+    afterwards=_of_a_tie,
 )
 
 
@@ -78,6 +92,18 @@ TOKEN_PROBABILITIES = Exercise.against(
         "this is the product, the probability of the whole text; one number for each token is asked for": (
             lambda p, ids: math.prod(_of_next(p, ids))
         ),
+        "the first token is asked about too, and as row -1 is the last row, of that one; no row comes before it": (
+            lambda p, ids: [float(p[t - 1][int(ids[t])]) for t in range(len(ids))]
+        ),
+        "softmax was applied once more; the rows are probabilities already": (
+            lambda p, ids: _of_next(p.softmax(-1), ids)
+        ),
+        "each row is asked about every token; row t is asked about token t + 1 alone": (
+            lambda p, ids: p[:-1, ids[1:]].flatten().tolist()
+        ),
+    },
+    errors={
+        "IndexError": "if a row or a token is one too many: after the last token none follows, so n - 1 are asked for"
     },
 )
 
@@ -113,7 +139,7 @@ def _top_p(p: Sequence[float], mass: float, more: int = 0) -> list[float]:
     return _scaled(p, order[: len(_kept(p, order, mass)) + more])
 
 
-_P, _Q = torch.tensor([0.5, 0.25, 0.125, 0.125]), torch.tensor([0.125, 0.5, 0.125, 0.25])
+_P, _Q = torch.tensor([0.5, 0.25, 0.125, 0.125]), torch.tensor([0.1, 0.5, 0.15, 0.25])
 
 TOP_P = Exercise.against(
     _top_p,
@@ -121,7 +147,7 @@ TOP_P = Exercise.against(
         "p = .5 .25 .125 .125, top_p = .6": (_P, 0.6),
         "p = .5 .25 .125 .125, top_p = .75, reached exactly": (_P, 0.75),
         "p = .5 .25 .125 .125, top_p = .3, below the first token": (_P, 0.3),
-        "p = .125 .5 .125 .25, top_p = .7, tokens in another order": (_Q, 0.7),
+        "p = .1 .5 .15 .25, top_p = .7, tokens in another order": (_Q, 0.7),
     },
     mistakes={
         "the kept probabilities are not divided by their sum": (
@@ -134,6 +160,27 @@ TOP_P = Exercise.against(
         ),
         "tokens are taken in the order of their ids, not of their probabilities": (
             lambda p, m: _scaled(p, _kept(p, range(len(p)), m))
+        ),
+        "how many tokens are kept was counted in the order of their ids; sort first": (
+            lambda p, m: _scaled(p, _likeliest_first(p)[: len(_kept(p, range(len(p)), m))])
+        ),
+        "the least likely tokens are taken first: sort in descending order": (
+            lambda p, m: _scaled(p, _kept(p, sorted(range(len(p)), key=lambda i: float(p[i])), m))
+        ),
+        "gather was used where scatter is needed: it reads at the indices, scatter writes there": (
+            lambda p, m: [sorted(_top_p(p, m), reverse=True)[i] for i in _likeliest_first(p)]
+        ),
+        "the probabilities that were cut off are missing: they stay in their positions, as 0": (
+            lambda p, m: [x for x in sorted(_top_p(p, m), reverse=True) if x]
+        ),
+        "softmax was used to scale; divide by the sum, which leaves the zeros 0": (
+            lambda p, m: torch.tensor([float(a) * (b > 0) for a, b in zip(p, _top_p(p, m), strict=True)]).softmax(-1)
+        ),
+        "the kept probabilities are divided by top_p; their own sum is mostly more": (
+            lambda p, m: [float(a) * (b > 0) / m for a, b in zip(p, _top_p(p, m), strict=True)]
+        ),
+        "each probability is compared with top_p; compare the running sum": (
+            lambda p, m: [float(a) * (a >= m) / total if (total := float(p[p >= m].sum())) else math.nan for a in p]
         ),
     },
 )
@@ -178,6 +225,12 @@ POSITIONS = Exercise.against(
         ),
         "the text was treated as if it did not grow; each step reads one token more than the one before": (
             lambda prompt, new, cached: _fed(prompt, new, True) if cached else prompt * new
+        ),
+        "this is one step too many: `new` steps write `new` tokens": (
+            lambda prompt, new, cached: _fed(prompt, new + 1 - cached, cached)
+        ),
+        "the prompt was counted as if it were read token by token too; the first step reads it at once": (
+            lambda prompt, new, cached: _fed(prompt, new, True) if cached else sum(range(prompt + new))
         ),
     },
 )

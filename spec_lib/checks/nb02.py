@@ -48,6 +48,13 @@ PASS_TIMES = Exercise.against(
         "this is the sum; both times are asked for, and a GPU does the two things at the same time": (
             lambda *a: sum(_pass_times(*a))
         ),
+        "this is the time of the weights alone; that of the arithmetic is asked for as well": (
+            lambda *a: _pass_times(*a)[0]
+        ),
+        "seconds were divided by 1000; a second is 1000 milliseconds": lambda *a: _pass_times(*a, scale=0.001),
+        "turned round: a time is bytes over bytes a second, operations over operations a second": (
+            lambda *a: [1e6 / time for time in _pass_times(*a)]
+        ),
     },
 )
 
@@ -89,6 +96,12 @@ COST_PER_TOKEN = Exercise.against(
         ),
         "the fixed part was counted for each token; it is spent once a pass": lambda *a: _cost(*a, passes=a[3] + 1),
         "this is the whole round; divide it by the tokens emitted": lambda f, e, d, g, k: _cost(f, e, d, g, 1),
+        "only the last term is divided: put the sum in parentheses": (
+            lambda f, e, d, g, k: f + e * (g + 1) + d * g / k
+        ),
+        "the time of one draft token is counted; the draft model makes gamma passes": lambda *a: _cost(*a, drafted=1),
+        "the fraction is cut off: // gives whole numbers, / does not": lambda *a: _cost(*a) // 1,
+        "turned round: these are tokens for each millisecond": lambda *a: 1 / _cost(*a),
     },
 )
 
@@ -104,6 +117,11 @@ def _spread(times: Sequence[float], cut: int | None = None) -> float:
     for _ in range(len(times) // 4 if cut is None else cut):
         ranked = ranked[1:-1]
     return ranked[-1] - ranked[0]
+
+
+def _ends(times: Sequence[float]) -> tuple[float, float]:
+    cut = len(times) // 4
+    return sorted(times)[cut], sorted(times)[-1 - cut]
 
 
 def _deviation(times: Sequence[float]) -> float:
@@ -154,7 +172,20 @@ MEDIAN_AND_SPREAD = Exercise.against(
         "a quarter is cut off in all; cut a quarter at each end": (
             _summary(width=lambda times: _spread(times, len(times) // 8))
         ),
+        "the upper end is one time too far out: with k cut off, the last that stays has the index -1 - k": (
+            _summary(width=lambda times: sorted(times)[-(len(times) // 4)] - sorted(times)[len(times) // 4])
+        ),
+        "the times are not sorted: the middle half is that of their size, not of their order": (
+            _summary(width=lambda times: times[-1 - len(times) // 4] - times[len(times) // 4])
+        ),
+        "these are the two ends of the middle half; the spread is the distance between them": (
+            lambda times, w: (median(times[w:]), *_ends(times[w:]))
+        ),
     },
+    errors=dict.fromkeys(
+        ("StatisticsError", "IndexError"),
+        "if you cut with [k:-k]: where k is 0 that is empty, since -0 is 0; [k : len(counted) - k] is not",
+    ),
 )
 
 
@@ -201,6 +232,16 @@ BYTES_READ = Exercise.against(
         ),
         "the new tokens are counted as cached: what was in memory before the pass is asked for": (
             lambda la, w, v, c, n, i: _bytes(la, w, v, c + n, n, i)
+        ),
+        "the head is counted in every layer; it comes once, at the end": lambda *a: _bytes(*a, head=a[0]),
+        "the rows that the input looks up are counted beside the table: they are rows of it": (
+            lambda la, w, v, c, n, i: _bytes(la, w, v, c, n, i) + i * n * w
+        ),
+        "not all numbers are multiplied by itemsize: put their sum in parentheses": (
+            lambda la, w, v, c, n, i: _bytes(la, w, 0, c, n, i) + v * w
+        ),
+        "a matrix from width to width holds width x width numbers, not width": (
+            lambda la, w, v, c, n, i: i * (la * (12 * w + 2 * c * w) + v * w)
         ),
     },
 )

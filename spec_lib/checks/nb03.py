@@ -60,6 +60,12 @@ def _sums_along_the_wrong_axis(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor
     return torch.where(total > 0, rest / total, p)
 
 
+def _down_the_columns(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    rest = (p - q).clamp(min=0)
+    total = rest.sum(0, keepdim=True)
+    return torch.where(total > 0, rest / total, p)
+
+
 _STACK = torch.stack([_P, distribution(0.25, 0.5, 0.25), distribution(0.2, 0.3, 0.5)])
 _DRAFTS = torch.stack([_Q, distribution(0.25, 0.5, 0.25), distribution(0.6, 0.2, 0.2)])
 
@@ -113,6 +119,15 @@ RESIDUAL = Exercise(
         "the sums of the rows were laid along the columns: keep the summed axis (keepdim=True)": (
             _sums_along_the_wrong_axis
         ),
+        "the sum runs down the columns; each row is a distribution of its own (dim -1)": _down_the_columns,
+        "softmax was used to scale the difference: it gives mass to every token, and 0 to none": (
+            _divided(lambda a, b: math.exp(a - b))
+        ),
+    },
+    errors={
+        "RuntimeError: Boolean value of Tensor": (
+            "`max(0, ...)` and `if` of Python take one number; for a whole tensor use clamp(min=0) and torch.where"
+        )
     },
 )
 
@@ -153,10 +168,13 @@ def _missing(accepted: list[float], p: list[float], q: list[float]) -> float:
     return 1 - sum(accepted)
 
 
+def _rest(p: torch.Tensor, q: torch.Tensor) -> list[float]:
+    return residual(p.tolist(), q.tolist())
+
+
 def _with_rest(accepted: list[float], p: torch.Tensor, q: torch.Tensor) -> list[float]:
     """What is accepted, and the rest from the residual of p and q."""
-    rest = residual(p.tolist(), q.tolist())
-    return [a + (1 - sum(accepted)) * b for a, b in zip(accepted, rest, strict=True)]
+    return [a + (1 - sum(accepted)) * b for a, b in zip(accepted, _rest(p, q), strict=True)]
 
 
 _WIDE_P, _WIDE_Q = distribution(0.4, 0.3, 0.2, 0.1), distribution(0.1, 0.4, 0.3, 0.2)
@@ -168,6 +186,11 @@ DISTRIBUTION_OF_MISMATCH = Exercise.against(
         "the likeliest token is drafted, drawn = 0 1 0": (_P, _Q, distribution(0, 1, 0)),
         "top-2, drawn = 0 4/7 3/7 0 for q = .1 .4 .3 .2": (_WIDE_P, _WIDE_Q, distribution(0, 4 / 7, 3 / 7, 0)),
         "a token drafted at random, drawn = 1/4 each": (_WIDE_P, _WIDE_Q, distribution(*[0.25] * 4)),
+        "the same for q = .1 .2 .3 .4, below p twice": (
+            _WIDE_P,
+            distribution(0.1, 0.2, 0.3, 0.4),
+            distribution(*[0.25] * 4),
+        ),
     },
     mistakes={
         "this is p: either `drawn` is not used, or it is also put where the rule has q (which does not know it)": (
@@ -187,6 +210,21 @@ DISTRIBUTION_OF_MISMATCH = Exercise.against(
         "the token is resampled from p, not from the residual of p and q": _mixed(_missing, lambda p, q, drawn: p),
         "min(p, drawn) is what would be accepted if the test divided by `drawn`; it divides by q": (
             lambda p, q, drawn: _with_rest([min(a, c) for a, c in zip(p.tolist(), drawn.tolist(), strict=True)], p, q)
+        ),
+        "p / q is used where it is above 1, too: a probability is at most 1, so clamp it": (
+            lambda p, q, drawn: _with_rest((drawn * p / q).tolist(), p, q)
+        ),
+        "the ratio is upside down: it is p / q": (
+            lambda p, q, drawn: _with_rest((drawn * (q / p).clamp(max=1)).tolist(), p, q)
+        ),
+        "each token has its own 1 - accepted; a resampled token may follow the rejection of any: 1 minus the sum": (
+            lambda p, q, drawn: [
+                a + (1 - a) * r for a, r in zip(_mixed(lambda *b: 0)(p, q, drawn), _rest(p, q), strict=True)
+            ]
+        ),
+        "max(0, p - q) is not divided by its sum": _mixed(_missing, lambda p, q, drawn: lacks(p, q)),
+        "how often each token is drafted is left out: accepted is `drawn` times min(1, p/q)": (
+            lambda p, q, drawn: _with_rest((p / q).clamp(max=1).tolist(), p, q)
         ),
     },
 )

@@ -80,10 +80,43 @@ def _row_before(p, q, x, u, v):
     return [*accepted, own if n == len(x) else pick(_rest(p[n - 1].tolist(), q[n - 1].tolist()), float(v))]
 
 
+def _uses_a_verdicts_uniform(p, q, x, u, v):
+    n = len(_round()(p, q, x, u, v)) - 1
+    return _round()(p, q, x, u, u[n] if n < len(x) else v)
+
+
+def _counts_later(p, q, x, u, v):
+    n = sum(_verdicts(p, q, x, u))
+    weights = p[-1].tolist() if n == len(x) else _rest(p[n].tolist(), q[n].tolist())
+    return [*x[:n].tolist(), pick(weights, float(v))]
+
+
+def _ends_after_one(p, q, x, u, v):
+    first = _verdicts(p, q, x, u)[:1]
+    return [*x[:1].tolist(), pick(p[-1].tolist(), float(v))] if all(first) else _round()(p, q, x, u, v)
+
+
+def _row_after(p, q, x, u, v):
+    written = _round(bonus=None)(p[1:], q, x, u, v)
+    return [*written, pick(p[-1].tolist(), float(v))] if written == x.tolist() else written
+
+
+def _likeliest(p, q, x, u, v):
+    n = len(_round()(p, q, x, u, v)) - 1
+    weights = p[-1].tolist() if n == len(x) else _rest(p[n].tolist(), q[n].tolist())
+    return [*x[:n].tolist(), weights.index(max(weights))]
+
+
+def _bonus_of_q(p, q, x, u, v):
+    return _round()(torch.cat([p[:-1], q[-1:]]) if len(q) else p, q, x, u, v)
+
+
 _P = torch.stack([distribution(*r) for r in ((5, 3, 2), (5, 3, 2), (3, 3, 4), (1, 6, 3), (5, 3, 2))]) / 10
 _Q = torch.stack([distribution(*r) for r in ((2, 5, 3), (2, 5, 3), (3, 6, 1), (4, 5, 1))]) / 10
 _DRAFT = torch.tensor([0, 2, 1, 0])
 _FORBIDS = torch.stack([distribution(0.0, 0.6, 0.4), distribution(0.2, 0.2, 0.6)])  # the target never writes token 0
+
+_TWO_IN_REST = torch.stack([torch.stack([distribution(0.5, 0.4, 0.1), distribution(0.2, 0.2, 0.6)])] * 2)
 
 
 def _given(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor | list, uniforms: list[float], v: float) -> tuple:
@@ -94,7 +127,7 @@ def _given(p: torch.Tensor, q: torch.Tensor, drafted: torch.Tensor | list, unifo
 ROUND_TOKENS = Exercise.against(
     _round(),
     cases={
-        "one draft token, accepted, then the bonus": _given(_P[:2], _Q[:1], [0], [0.9], 0.6),
+        "one draft token, accepted, then the bonus": _given(_P[:2], _Q[:1], [0], [0.9], 0.3),
         "one draft token, rejected": _given(_P[2:4], _Q[2:3], [1], [0.7], 0.35),
         "the notebook's draft a c b a": _given(_P, _Q, _DRAFT, [0.9, 0.4, 0.7, 0.1], 0.35),
         "the same draft, all four accepted": _given(_P, _Q, _DRAFT, [0.9, 0.4, 0.3, 0.1], 0.75),
@@ -102,6 +135,9 @@ ROUND_TOKENS = Exercise.against(
         "the same draft, the last token rejected": _given(_P, _Q, _DRAFT, [0.2, 0.1, 0.4, 0.3], 0.1),
         "a draft token with p = 0 and a uniform of exactly 0": _given(
             _FORBIDS, distribution(0.5, 0.25, 0.25)[None], [0], [0.0], 0.5
+        ),
+        "two tokens in the residual, p = .5 .4 .1 and q = .2 .2 .6": _given(
+            _TWO_IN_REST[:, 0], _TWO_IN_REST[:1, 1], [2], [0.5], 0.8
         ),
         "nothing drafted": _given(_P[:1], _Q[:0], [], [], 0.6),
     },
@@ -127,6 +163,21 @@ ROUND_TOKENS = Exercise.against(
         "one uniform decides about all draft tokens; each position has its own": _round(uniform=lambda u, t: u[0]),
         "the uniforms are compared with p instead of p/q": _round(lambda p, q, u: u < p),
         "accept and reject are swapped": _round(lambda p, q, u: not u * q < p),
+        "a draft token is accepted only where p is at least q; below it, it still has the chance p/q": (
+            _round(lambda p, q, u: p >= q)
+        ),
+        "the last draw uses the uniform of a verdict again; `v` is there for it": _uses_a_verdicts_uniform,
+        "`v` decides about the draft tokens; each has its own in `uniforms`": (
+            lambda p, q, x, u, v: _round(uniform=lambda u, t: float(v))(p, q, x, u, v)
+        ),
+        "all verdicts that say accept are counted; the count stops at the first rejection": _counts_later,
+        "the round ends after the first draft token: let the bonus wait until the loop is over": _ends_after_one,
+        "the row of p is one too late: draft token t is verified with row t": _row_after,
+        "the last token is the likeliest one; draw it with `v`": _likeliest,
+        "the bonus is drawn from q; it comes from the last row of p": _bonus_of_q,
+    },
+    errors={
+        "RuntimeError: torch.searchsorted": "a token is drawn from one distribution: one row of p, or its residual"
     },
 )
 
@@ -179,6 +230,7 @@ GREEDY_TOKENS = Exercise.against(
         "this is how many draft tokens are accepted, not the tokens": lambda b, x: len(_greedy(b, x)) - 1,
         "every choice of the target is written; those after a wrong draft token belong to another text": lambda b, x: b,
     },
+    errors={"IndexError": "where all agree, the loop has to end with the draft: `best` has one token more"},
 )
 
 
@@ -216,6 +268,9 @@ TOKENS_WITHOUT_BONUS = Exercise.against(
         ),
         "at alpha = 1 every round writes gamma tokens, not one": lambda a, k: 1 if a == 1 else _without_bonus(a, k),
         "at alpha = 1 every round writes gamma tokens, not none": lambda a, k: 0 if a == 1 else _without_bonus(a, k),
+        "this is one token too many: alpha^0 in the sum is the first token already": (
+            lambda a, k: 1 + _without_bonus(a, k)
+        ),
     },
     errors={"ZeroDivisionError": "the closed form divides by 1 - alpha, and alpha may be 1; a sum needs no division"},
 )

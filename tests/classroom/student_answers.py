@@ -290,7 +290,171 @@ def true_or_false(p, q, u):
     return [int(c < a / b) for a, b, c in zip(p, q, u, strict=True)]
 
 
-# (exercise, answer, words that the check says)
+def index_of_the_loop(p, q, u):
+    for i in range(len(p)):
+        if u[i] >= p[i] / q[i]:
+            break
+    return i
+
+
+def indices(p, q, u):
+    accepted = []
+    for i in range(len(p)):
+        if u[i] >= p[i] / q[i]:
+            break
+        accepted.append(i)
+    return accepted
+
+
+def an_index_at_zero(logits, temperature):
+    return logits.argmax() if temperature == 0 else torch.softmax(logits / temperature, -1)
+
+
+def one_for_every_tie(logits, temperature):
+    return (logits == logits.max()).float() if temperature == 0 else torch.softmax(logits / temperature, -1)
+
+
+def only_divided(logits, temperature):
+    return logits if temperature == 0 else logits / temperature
+
+
+def one_row_too_many(p, ids):
+    return torch.stack([p[t, ids[t + 1]] for t in range(len(ids))])
+
+
+def cut_and(finish, descending=True):
+    """Top-p as it should be, sorted one way or the other, up to the last step."""
+
+    def answer(p, mass):
+        values, indices = p.sort(descending=descending)
+        values[values.cumsum(-1) - values >= mass] = 0
+        return finish(values, indices, torch.zeros_like(p).scatter(-1, indices, values), mass)
+
+    return answer
+
+
+def counted_unsorted(p, mass):
+    k = int((p.cumsum(-1) < mass).sum()) + 1
+    values, indices = p.topk(k)
+    kept = torch.zeros_like(p).scatter(-1, indices, values)
+    return kept / kept.sum()
+
+
+def each_against_the_mass(p, mass):
+    kept = torch.where(p >= mass, p, 0.0)
+    return kept / kept.sum()
+
+
+def one_step_more(prompt, new, cached):
+    return prompt + new - 1 if cached else sum(prompt + i for i in range(new + 1))
+
+
+def from_the_first_token_on(prompt, new, cached):
+    return prompt + new - 1 if cached else (prompt + new) * (prompt + new - 1) // 2
+
+
+def counted_and(finish):
+    """The counted times in their order, and the quarter to cut off."""
+
+    def answer(times, warm_up):
+        counted = times[warm_up:]
+        return finish(counted, sorted(counted), len(counted) // 4)
+
+    return answer
+
+
+def subtracted_in_place(p, q):
+    rest = p.sub_(q).clamp_(min=0)
+    total = rest.sum(-1, keepdim=True)
+    return torch.where(total > 0, rest / total, p)
+
+
+def maximum_of_python(p, q):
+    return max(0, p - q)
+
+
+def with_an_if_for_all(p, q):
+    rest = (p - q).clamp(min=0)
+    total = rest.sum(-1, keepdim=True)
+    if total == 0:
+        return p
+    return rest / total
+
+
+def down_the_columns(p, q):
+    rest = p - torch.min(p, q)
+    total = rest.sum(0)
+    return torch.where(total > 0, rest / total, p)
+
+
+def never_clamped(p, q, drawn):
+    accepted = drawn * (p / q)
+    return accepted + (1 - accepted.sum()) * sl.residual(p, q)
+
+
+def one_minus_each(p, q, drawn):
+    accepted = drawn * (p / q).clamp(max=1)
+    return accepted + (1 - accepted) * sl.residual(p, q)
+
+
+def rest_not_divided(p, q, drawn):
+    accepted = drawn * (p / q).clamp(max=1)
+    return accepted + (1 - accepted.sum()) * (p - q).clamp(min=0)
+
+
+def upside_down(p, q, drawn):
+    accepted = drawn * (q / p).clamp(max=1)
+    return accepted + (1 - accepted.sum()) * sl.residual(p, q)
+
+
+def nothing_drawn(p, q, drawn):
+    accepted = (p / q).clamp(max=1)
+    return accepted + (1 - accepted.sum()) * sl.residual(p, q)
+
+
+def in_a_round(
+    accepts=lambda p, q, t, x, u, v: u[t] < p[t, x] / q[t, x],
+    resampled=lambda p, q, t, u, v: sl.draw(sl.residual(p[t], q[t]), v),
+    bonus=lambda p, q, v: sl.draw(p[-1], v),
+):
+    """The round as a student writes it; what is given in place of a part is that student's mistake."""
+
+    def answer(p, q, drafted, uniforms, v):
+        written = []
+        for t, x in enumerate(drafted):
+            if accepts(p, q, t, x, uniforms, v):
+                written.append(x)
+            else:
+                written.append(resampled(p, q, t, uniforms, v))
+                return written
+        written.append(bonus(p, q, v))
+        return written
+
+    return answer
+
+
+def bonus_in_the_loop(p, q, drafted, uniforms, v):
+    written = []
+    for t, x in enumerate(drafted):
+        if uniforms[t] < p[t, x] / q[t, x]:
+            written.append(x)
+        else:
+            return [*written, sl.draw(sl.residual(p[t], q[t]), v)]
+        return [*written, sl.draw(p[-1], v)]
+
+
+def sum_of_all_verdicts(p, q, drafted, uniforms, v):
+    at = torch.arange(len(drafted))
+    n = int((uniforms < p[at, drafted] / q[at, drafted]).sum())
+    last = p[-1] if n == len(drafted) else sl.residual(p[n], q[n])
+    return [*drafted[:n].tolist(), int(sl.draw(last, v))]
+
+
+def past_the_end(best, drafted):
+    n = 0
+    while drafted[n] == best[n]:
+        n += 1
+    return best[: n + 1]
 
 
 def padded_by_a_step(cache, length, needed, step):
@@ -478,7 +642,98 @@ def index_of_a_gain(drafts, gamma=4, v=lambda n: 1.2, swapped=False):
     return gains.index(max(gains)) if max(gains) > 1 else -1
 
 
+# (exercise, answer, words that the check says)
 ANSWERS = [
+    ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
+    ("count_accepted", indices, "Hint: these are the positions"),
+    ("temperature", an_index_at_zero, "Hint: at temperature 0 this is the number"),
+    ("temperature", one_for_every_tie, "have 2 in all"),
+    ("temperature", only_divided, "Hint: these are still logits"),
+    ("token_probabilities", one_row_too_many, "so n - 1 are asked for"),
+    (
+        "token_probabilities",
+        lambda p, ids: [p[t - 1, ids[t]] for t in range(len(ids))],
+        "Hint: the first token is asked about too",
+    ),
+    ("token_probabilities", lambda p, ids: p[:-1].softmax(-1).gather(1, ids[1:, None]), "Hint: softmax was applied"),
+    ("token_probabilities", lambda p, ids: p[:-1, ids[1:]], "Hint: each row is asked about every token"),
+    ("top_p", cut_and(lambda v, i, kept, mass: kept / kept.sum(), descending=False), "sort in descending order"),
+    ("top_p", cut_and(lambda v, i, kept, mass: v.gather(-1, i) / v.sum()), "Hint: gather was used"),
+    ("top_p", cut_and(lambda v, i, kept, mass: v[v > 0] / v.sum()), "as 0"),
+    ("top_p", cut_and(lambda v, i, kept, mass: kept.softmax(-1)), "Hint: softmax was used to scale"),
+    ("top_p", cut_and(lambda v, i, kept, mass: kept / mass), "Hint: the kept probabilities are divided by top_p"),
+    ("top_p", counted_unsorted, "Hint: how many tokens are kept was counted"),
+    ("top_p", each_against_the_mass, "Hint: each probability is compared"),
+    ("positions", one_step_more, "Hint: this is one step too many"),
+    ("positions", from_the_first_token_on, "Hint: the prompt was counted as if"),
+    ("pass_times", lambda w, i, n, b, p: 1000 * w * i / b, "Hint: this is the time of the weights alone"),
+    ("pass_times", lambda w, i, n, b, p: (w * i / b / 1000, 2 * w * n / p / 1000), "Hint: seconds were divided"),
+    ("pass_times", lambda w, i, n, b, p: (1000 * b / (w * i), 1000 * p / (2 * w * n)), "Hint: turned round"),
+    ("cost_per_token", lambda f, e, d, g, k: f + e * (g + 1) + d * g / k, "Hint: only the last term is divided"),
+    ("cost_per_token", lambda f, e, d, g, k: (f + e * (g + 1) + d) / k, "Hint: the time of one draft token"),
+    ("cost_per_token", lambda f, e, d, g, k: (f + e * (g + 1) + d * g) // k, "Hint: the fraction is cut off"),
+    ("cost_per_token", lambda f, e, d, g, k: k / (f + e * (g + 1) + d * g), "Hint: turned round"),
+    ("median_and_spread", counted_and(lambda t, s, k: (median(s), s[-k] - s[k])), "Hint: the upper end"),
+    ("median_and_spread", counted_and(lambda t, s, k: (median(s), t[-1 - k] - t[k])), "Hint: the times are not sorted"),
+    ("median_and_spread", counted_and(lambda t, s, k: (median(s), (s[k], s[-1 - k]))), "Hint: these are the two ends"),
+    ("median_and_spread", counted_and(lambda t, s, k: (median(s[k:-k]), s[k:-k][-1] - s[k:-k][0])), "-0 is 0"),
+    (
+        "bytes_read",
+        lambda la, w, v, c, n, i: i * la * (12 * w * w + 2 * c * w + v * w),
+        "Hint: the head is counted in every layer",
+    ),
+    (
+        "bytes_read",
+        lambda la, w, v, c, n, i: i * (la * (12 * w * w + 2 * c * w) + v * w + n * w),
+        "Hint: the rows that the input looks up",
+    ),
+    (
+        "bytes_read",
+        lambda la, w, v, c, n, i: i * la * (12 * w * w + 2 * c * w) + v * w,
+        "Hint: not all numbers are multiplied by itemsize",
+    ),
+    ("residual", subtracted_in_place, "changes an argument"),
+    ("residual", maximum_of_python, "take one number"),
+    ("residual", with_an_if_for_all, "use clamp(min=0) and torch.where"),
+    ("residual", down_the_columns, "Hint: the sum runs down the columns"),
+    ("residual", lambda p, q: (p - q).softmax(-1), "Hint: softmax was used to scale the difference"),
+    ("distribution_of_mismatch", never_clamped, "Hint: p / q is used where it is above 1"),
+    ("distribution_of_mismatch", one_minus_each, "Hint: each token has its own"),
+    ("distribution_of_mismatch", rest_not_divided, "Hint: max(0, p - q) is not divided"),
+    ("distribution_of_mismatch", upside_down, "Hint: the ratio is upside down"),
+    ("distribution_of_mismatch", nothing_drawn, "Hint: how often each token is drafted"),
+    (
+        "round_tokens",
+        in_a_round(resampled=lambda p, q, t, u, v: sl.draw(sl.residual(p[t], q[t]), u[t])),
+        "Hint: the last draw uses the uniform of a verdict again",
+    ),
+    ("round_tokens", in_a_round(lambda p, q, t, x, u, v: p[t, x] >= q[t, x]), "Hint: a draft token is accepted only"),
+    ("round_tokens", in_a_round(lambda p, q, t, x, u, v: v < p[t, x] / q[t, x]), "Hint: `v` decides"),
+    (
+        "round_tokens",
+        in_a_round(
+            lambda p, q, t, x, u, v: u[t] < p[t + 1, x] / q[t, x],
+            lambda p, q, t, u, v: sl.draw(sl.residual(p[t + 1], q[t]), v),
+        ),
+        "Hint: the row of p is one too late",
+    ),
+    (
+        "round_tokens",
+        in_a_round(
+            resampled=lambda p, q, t, u, v: sl.residual(p[t], q[t]).argmax(), bonus=lambda p, q, v: p[-1].argmax()
+        ),
+        "Hint: the last token is the likeliest one",
+    ),
+    ("round_tokens", in_a_round(bonus=lambda p, q, v: sl.draw(q[-1], v)), "Hint: the bonus is drawn from q"),
+    (
+        "round_tokens",
+        in_a_round(resampled=lambda p, q, t, u, v: sl.draw(sl.residual(p, q), v)),
+        "one row of p, or its residual",
+    ),
+    ("round_tokens", bonus_in_the_loop, "Hint: the round ends after the first draft token"),
+    ("round_tokens", sum_of_all_verdicts, "Hint: all verdicts that say accept are counted"),
+    ("greedy_tokens", past_the_end, "has to end with the draft"),
+    ("tokens_without_bonus", lambda alpha, gamma: 1 + sum(alpha**n for n in range(gamma)), "Hint: this is one token"),
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
     ("count_accepted", accepts_in_a_loop_too_late, "rejected token itself"),
     ("count_accepted", favourites_only, "still has the chance p / q"),

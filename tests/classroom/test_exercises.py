@@ -212,6 +212,23 @@ def test_a_hint_explains_as_many_cases_as_it_can(capsys):
     assert capsys.readouterr().out == "Not yet: one\n  yours     1\n  expected  2\n  Hint: nothing is done to it.\n"
 
 
+def test_a_hint_that_does_not_fit_all_answers_is_only_a_guess(capsys):
+    """A false hint sent a learner off: of one case alone many mistakes look alike."""
+    assert TWICE.check(lambda x: [1.0, 5.0, 7.0][[1.0, 1 / 3, 2.0].index(x)]) is False
+    assert "  Perhaps (going by this case alone): it is squared.\n" in capsys.readouterr().out
+
+
+def test_a_wrong_answer_that_changes_its_arguments_is_told_so(capsys):
+    def in_place(p, q):
+        p -= q
+        return p.clamp(min=0) + p
+
+    assert checks.check_residual(in_place) is False
+    assert "changes an argument" in capsys.readouterr().out
+    assert checks.check_residual(lambda p, q: p - q) is False
+    assert "changes an argument" not in capsys.readouterr().out
+
+
 def test_a_wrong_answer_without_a_name_gets_no_hint(capsys):
     assert TWICE.check(lambda x: x + 5) is False
     assert capsys.readouterr().out == "Not yet: one\n  yours     6\n  expected  2\n"

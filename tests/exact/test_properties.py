@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import pytest
@@ -19,6 +19,7 @@ from hypothesis.stateful import rule as step
 from transformers import GPT2LMHeadModel
 
 from spec_lib import (
+    GPT2,
     CachedModel,
     Generation,
     Randomness,
@@ -29,6 +30,7 @@ from spec_lib import (
     probabilities,
     residual,
     speculative,
+    speculative_batch,
     speculative_rounds,
     summarize,
     verify_block,
@@ -36,7 +38,7 @@ from spec_lib import (
     verify_google,
     verify_tree,
 )
-from spec_lib.drafters import NGram, Tree
+from spec_lib.drafters import EarlyExit, ExitHead, Heads, NGram, RecurrentHead, Tree
 from spec_lib.sampling import draw
 from tests.helpers.models import known, tiny_gpt2
 from tests.helpers.trees import KINDS, ancestors
@@ -547,6 +549,100 @@ def test_greedy_trees(case, shape, kind):
     assume(case.vocab[1] <= case.vocab[0])
     g = case.run(draft=Tree(case.model(1), shape, kind), draft_sampling=Sampling(1))
     assert g.tokens.tolist() == case.plain().tokens.tolist()
+
+
+# --- any drafter with any target, under any rule ------------------------------------------------------------------
+
+TARGETS = {
+    "table": None,
+    "transformers": lambda model: model,
+    "own pass": GPT2,
+    "fixed shapes": lambda model: GPT2(model, graphs="eager"),
+}
+# What drafts, made of the case and of the network that is the target; a table is none.
+DRAFTS = {
+    "a table": lambda case, network: TableModel(chain(case.seeds[1], case.vocab[1]), case.context[1]),
+    "a model": lambda case, network: gpt2(case.seeds[1], case.vocab[1], case.context[1]),
+    "own pass": lambda case, network: GPT2(gpt2(case.seeds[1], case.vocab[1], case.context[1])),
+    "fixed shapes": lambda case, network: GPT2(gpt2(case.seeds[1], case.vocab[1], case.context[1]), graphs="eager"),
+    "prompt lookup": lambda case, network: NGram(),
+    "heads": lambda case, network: head(Heads, network),
+    "certain heads": lambda case, network: head(Heads, network, certain=True),
+    "a recurrent head": lambda case, network: head(RecurrentHead, network),
+    "early exit": lambda case, network: EarlyExit(1),
+    "early exit with a head": lambda case, network: EarlyExit(1, head(ExitHead, network)),
+    "a tree": lambda case, network: Tree(case.model(1), [-1, -1, 0, 0, 1]),
+    "a tree of a head": lambda case, network: Tree(head(RecurrentHead, network), [-1, -1, 0, 0, 1], "certain"),
+}
+IN_A_BATCH = ("a table", "a model", "own pass", "fixed shapes", "prompt lookup")
+# Of a table there are no states and no layers, and a transformers model cannot stop where an exit has its own head.
+APART = {"table": {*DRAFTS} - {*IN_A_BATCH, "a tree"}, "transformers": {"early exit with a head"}}
+PAIRS = [(reads, drafts) for reads in TARGETS for drafts in DRAFTS if drafts not in APART.get(reads, ())]
+
+
+@functools.cache
+def deeper(seed: int, vocab: int, context: int) -> torch.nn.Module:
+    """As `gpt2`, with two layers, of which an early exit takes one."""
+    wide = {"layers": 2, "initializer_range": 0.5, "tie_word_embeddings": False}
+    return tiny_gpt2(seed, vocab=vocab, context=context, **wide).double()
+
+
+@functools.cache
+def head(kind, network: torch.nn.Module, **options) -> torch.nn.Module:
+    """An untrained one with noise on its weights."""
+    made, generator = kind(network, **options).requires_grad_(False), torch.Generator().manual_seed(3)
+    for weight in made.parameters():
+        weight += 0.1 * torch.randn(weight.shape, generator=generator)
+    return made
+
+
+def changing(rounds) -> int:
+    """A gamma that depends on what happened: 0 to 4."""
+    return (3 * sum(r.accepted for r in rounds) + len(rounds)) % 5
+
+
+@pytest.mark.parametrize("reads, drafts", PAIRS)
+@settings(max_examples=8)
+@given(cases(), st.sampled_from([*EVERY_RULE, "shared noise"]), st.booleans(), st.booleans(), st.sampled_from([1, 2]))
+def test_any_drafter_with_any_target_under_any_rule(reads, drafts, case, rule, greedy, adaptive, slots):
+    """The rounds are what the text is made of; greedy text, and text with shared noise, is that of plain decoding; and
+    what reads several texts at once writes each as it is written alone."""
+    tree = drafts.startswith("a tree")
+    assume(not tree or (case.vocab[1] <= case.vocab[0] and rule in RULES))
+    case = replace(case, kind="table" if reads == "table" else "gpt2", sampling=GREEDY if greedy else case.sampling)
+    network = None if reads == "table" else deeper(case.seeds[0], case.vocab[0], case.context[0])
+    shared = rule == "shared noise"
+
+    def target():
+        return case.model(0) if network is None else TARGETS[reads](network)
+
+    def noise(i: int):
+        return SharedNoise(case.seed + i) if shared else case.seed + i
+
+    ids = torch.tensor([case.ids])
+    options = {"gamma": changing if adaptive else case.gamma, "rule": None if shared else rule}
+    options |= {"draft_sampling": case.draft_sampling}
+    same = {"sampling": case.sampling, "eos_token_id": case.eos}
+    draft = DRAFTS[drafts](case, network)
+    g = speculative(target(), draft, ids, case.budget, **same, **options, generator=noise(0))
+    check_text(case, g)
+    if shared or case.sampling.temperature == 0:
+        plain = autoregressive(target(), ids, case.budget, **same, generator=noise(0))
+        assert (g.tokens.tolist(), g.stop_reason) == (plain.tokens.tolist(), plain.stop_reason)
+    if drafts not in IN_A_BATCH:
+        return
+    others = [(ids[:, :1], min(case.budget, 3)), (ids[:, -1:], case.budget)]  # with one slot, or two, some wait
+    alone = [speculative(target(), draft, x, new, **same, **options, generator=noise(i))
+             for i, (x, new) in enumerate(others, 1)]  # fmt: skip
+    prompts, budgets = zip((ids, case.budget), *others, strict=True)
+    batch = speculative_batch(target(), draft, prompts, budgets, **same, **options, slots=slots,
+                              generators=[noise(i) for i in range(3)])  # fmt: skip
+    for one, among in zip([g, *alone], batch, strict=True):
+        assert (one.ids.tolist(), one.stop_reason) == (among.ids.tolist(), among.stop_reason)
+        outcomes = [
+            [(r.drafted.tolist(), r.accepted, r.token, r.origin, r.cut) for r in g.rounds] for g in (one, among)
+        ]
+        assert outcomes[0] == outcomes[1]
 
 
 # --- distributions and the rule -------------------------------------------------------------------------------

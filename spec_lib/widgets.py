@@ -16,6 +16,7 @@ from . import plots
 from .plots.html import DASHED, LEFT, LONGEST, bar_table, bars, box, code, table
 from .theory import best_gamma, expected_tokens, operations_factor, walltime_improvement
 
+WITHOUT_KERNEL = "Sliders and buttons appear here when this cell is run; the picture above needs no kernel."
 SHOWN = 6  # tokens with a bar of their own in the stacked overlap; the others share one
 
 
@@ -64,7 +65,17 @@ def player(pages: Sequence[str], name: str):
     back.on_click(move(-1))
     forward.on_click(move(1))
     w.link((play, "value"), (slider, "value"))
-    return w.VBox([_wrapped(w.HBox([back, forward, play, slider])), page])
+    return _panel(w, [_wrapped(w.HBox([back, forward, play, slider])), page])
+
+
+def _panel(w, parts: list):
+    """The parts below each other; where no kernel runs (a saved notebook, GitHub's page), a sentence says so."""
+
+    class Panel(w.VBox):
+        def __repr__(self) -> str:  # both versions of ipywidgets keep it beside the widget
+            return WITHOUT_KERNEL
+
+    return Panel(parts)
 
 
 def _wrapped(box):
@@ -114,7 +125,7 @@ def overlap_explorer(p: Sequence[float], q: Sequence[float]):
         return explorer_page(*torch.tensor(weights, dtype=torch.float64).reshape(2, -1))
 
     left, right = sliders(p, "p"), sliders(q, "q")
-    return w.VBox([_wrapped(w.HBox([w.VBox(left), w.VBox(right)])), _live(w, [*left, *right], render)])
+    return _panel(w, [_wrapped(w.HBox([w.VBox(left), w.VBox(right)])), _live(w, [*left, *right], render)])
 
 
 def _live(w, sliders: Sequence, render: Callable[..., str]):
@@ -231,7 +242,7 @@ def speed_explorer(alpha: float, c: float, extra: float):
     costs = w.FloatSlider(c, step=0.001, description="c", **looks)
     extras = w.FloatSlider(extra, step=0.0025, description="further token", **{**looks, "readout_format": ".4f"})
     sliders = [alphas, costs, extras]
-    return w.VBox([*sliders, _live(w, sliders, speed_page)])
+    return _panel(w, [*sliders, _live(w, sliders, speed_page)])
 
 
 def speed_page(alpha: float, c: float, extra: float, most: int = 10) -> str:

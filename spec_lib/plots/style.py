@@ -27,7 +27,7 @@ LETTERS = {"accepted": "A", "rejected": "R", "resampled": "S", "bonus": "B", "pl
 # What each origin looks like in HTML and on a terminal: a colour, and a shape that stays without it.
 CSS = {
     "prompt": "opacity:.7",  # of the theme's own ink: no fixed grey is legible on white and on black
-    "accepted": "background:#009E7333;border-bottom:2px solid #009E73",
+    "accepted": "background:#009E7333;border-bottom:2px solid #009E73;text-decoration:none",
     "resampled": "background:#CC79A755;border-bottom:3px double #8a3f6a;font-weight:bold",
     "bonus": "background:#56B4E955;border-bottom:2px dotted #0a5c8f;font-style:italic",
     "plain": "border-bottom:1px solid #999",
@@ -39,6 +39,8 @@ MEANING = {
     "bonus": "the target's extra token after a whole accepted draft",
     "plain": "the target alone",
 }
+# The elements that have these shapes by themselves, since GitHub's pages drop what CSS says.
+ELEMENT = {"accepted": "ins", "resampled": "strong", "bonus": "em", "plain": "span"}
 SHAPE = {"accepted": "underlined", "resampled": "bold", "bonus": "italic", "plain": "plain"}
 
 STYLE = {

@@ -92,17 +92,20 @@ def html_text(pair, ids: torch.Tensor, generation, legend: bool = True) -> str:
     names = origins(generation.rounds) or ["plain"] * len(generation.tokens)
     parts = [f'<span style="{style.CSS["prompt"]}">{_escaped(pair.decode(ids))}</span>']
     for text, name in pieces(pair, ids, zip(generation.tokens.tolist(), names, strict=True)):
-        parts.append(f'<span style="{style.CSS[name]}" title="{style.MEANING[name]}">{_escaped(text)}</span>')
+        parts.append(_marked(name, _escaped(text), f' title="{style.MEANING[name]}"'))
     body = "".join(parts)
     if legend:
         used = [n for n in style.MEANING if n in names]
         body += "<br><small>" + " &nbsp; ".join(
-            f'<span style="{style.CSS[n]}">{n}</span> ({style.SHAPE[n]}): {style.MEANING[n]}, {names.count(n)}'
-            for n in used
+            f"{_marked(n, n)} ({style.SHAPE[n]}): {style.MEANING[n]}, {names.count(n)}" for n in used
         )
         body += "</small>"
     # Room at the right: the blank at the end of a full line hangs out of it.
     return f'<div style="white-space:pre-wrap;line-height:1.9;max-width:60em;padding-right:.5em">{body}</div>'
+
+
+def _marked(name: str, text: str, more: str = "") -> str:
+    return f'<{style.ELEMENT[name]} style="{style.CSS[name]}"{more}>{text}</{style.ELEMENT[name]}>'
 
 
 def _escaped(text: str) -> str:

@@ -175,6 +175,12 @@ def widgets_have_a_picture(book: Book) -> list[str]:
     return found
 
 
+def no_bare_widget(book: Book) -> list[str]:
+    """GitHub shows a saved widget's text, which by itself is a list of its parts."""
+    texts = [(cell, str(o.get("data", {}).get("text/plain", ""))) for cell in code(book) for o in cell.outputs]
+    return [f"a bare widget below {where(cell)}" for cell, text in texts if re.match(r"\w+\((children|value)=", text)]
+
+
 def words_of_the_field(book: Book) -> list[str]:
     """The first edition had words of its own, which a reader could not search for."""
     wrong = re.compile(
@@ -240,6 +246,7 @@ RULES = [
     core_before_options,
     numbers_not_verdicts,
     widgets_have_a_picture,
+    no_bare_widget,
     words_of_the_field,
     timings_decide_nothing,
     no_install,
@@ -335,6 +342,7 @@ BREAKS = [
     (core_before_options, says("## Going further (optional)\n\n### A part", cell=2)),
     (numbers_not_verdicts, prints("the two are equal: True\n")),
     (widgets_have_a_picture, shows("application/vnd.jupyter.widget-view+json", "{}")),
+    (no_bare_widget, shows("text/plain", "VBox(children=(HBox(),))")),
     (words_of_the_field, says("The law of the text.", cell=2)),
     (words_of_the_field, says("It writes three tokens a pass.", cell=2)),
     (header, lambda book: book.cells.pop(0)),

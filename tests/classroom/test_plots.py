@@ -99,6 +99,16 @@ def test_html_shows_every_token_once_escaped_and_readable_without_colour():
     )
 
 
+def test_the_shapes_stay_where_a_page_drops_styles():
+    """As GitHub does with a saved notebook: what the legend says is then seen by the elements alone."""
+    prompt = torch.tensor([[60, 62]])
+    bare = re.sub(' (style|title)="[^"]*"', "", plots.html_text(Bytes(), prompt, generation(prompt, ROUNDS)))
+    body, legend = bare.split("<br><small>")
+    for name, tag in (("accepted", "ins"), ("resampled", "strong"), ("bonus", "em")):
+        assert f"<{tag}>{name}</{tag}> ({plots.SHAPE[name]})" in legend
+        assert body.count(f"<{tag}>") == plots.origins(ROUNDS).count(name)
+
+
 def test_nothing_after_eos_is_shown():
     r = a_round([97, 0, 99], 2, None, None)
     assert plots.origins([r]) == ["accepted", "accepted"]

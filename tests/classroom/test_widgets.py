@@ -133,6 +133,15 @@ def test_the_explorer_shows_the_readers_own_distributions():
     assert page.value == "Give each distribution at least one weight above 0."
 
 
+def test_a_saved_widget_says_in_a_sentence_where_it_lives(made):
+    """What GitHub shows of it, instead of a list of its parts."""
+    found = [widgets.step_through(Letters(), *made), widgets.overlap_explorer([0.5, 0.5], [0.9, 0.1])]
+    found.append(widgets.speed_explorer(0.7, 0.1, 0.1))
+    for widget in found:
+        assert str(widget) == repr(widget) == widgets.WITHOUT_KERNEL and len(widgets.WITHOUT_KERNEL) < 110  # else cut
+        assert widget.get_state()["_model_name"] == "VBoxModel"  # which every frontend knows
+
+
 def test_only_what_both_ipywidgets_share_is_used():
     import inspect
 

@@ -29,6 +29,12 @@ BROKEN = {  # what is done to a good folder, and what must be said of it
     "a damaged tokenizer": ((), {"tokenizer__json": '{"a": 3}'}, "its tokenizer cannot be read ("),
     "no config": (("config.json",), {}, "it has no config.json: name the folder"),
     "a config of nothing": ((), {"config__json": "{}"}, "its config.json names no kind of model"),
+    "a config that is no JSON": ((), {"config__json": "{"}, "its config.json cannot be read ("),
+    "a config of other types": (
+        (),
+        {"config__json": '{"model_type": "gpt2", "n_layer": "2"}'},
+        "its config.json cannot",
+    ),
     "an unknown model": ((), {"config__json": '{"model_type": "mine"}'}, "its config.json names no kind of model"),
     "no weights": (WEIGHTS, {}, "it has no weights (model.safetensors): copy"),
     "empty weights": (WEIGHTS, {"pytorch_model__bin": ""}, "a file of it is damaged (EOFError): try again"),
@@ -52,7 +58,8 @@ def said_of(target, draft) -> str:
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_what_a_folder_lacks_is_said_in_one_sentence(kind, tmp_path):
-    """A folder without a tokenizer ended in "Couldn't instantiate the backend tokenizer from one of: ;".
+    """A folder without a tokenizer ended in "Couldn't instantiate the backend tokenizer from one of: ;", and where the
+    configuration was wrong the tokenizer was blamed (huggingface/transformers pull request 43070).
 
     Right: what is missing and what to do.  Siblings: no configuration, no weights, damaged files, files of another
     kind; as the target, which comes first, and as the draft.

@@ -86,6 +86,7 @@ class Engine:
         drafter = self.drafter if self.draft is None else ModelDrafter(views[1])
         writer = Writer(views[0], drafter, ids, max_new_tokens, self.gamma, self.rule, sampling, draft_sampling,
                         eos_token_id, generator, self.trace, attention_mask)  # fmt: skip
+        arguments.own_source(writer, [text.writer for text in (*self.texts, *self.queue)])
         request = Request(writer, views)
         if request.stop_reason is None:
             self.queue.append(request)

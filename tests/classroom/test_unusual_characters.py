@@ -395,7 +395,7 @@ def test_dollar_signs_make_no_formula_in_a_notebook():
     jupyterlab/jupyterlab issue 17935).
 
     Right: each sign that may begin or end a formula has an element of its own, since no formula goes beyond one
-    (MathJax: includeHtmlTags); what is read is unchanged.  Siblings: \\( and \\[; a widget's tokens, which stand in <code>.
+    (MathJax: includeHtmlTags); what is read is unchanged.  Siblings: \\( and \\[; tokens in a widget's <code>.
     """
     said = "$31 a share, or $135 \\(a\\) and \\[b\\] $$c$$"
 

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from spec_lib import load_pair
 from spec_lib.pairs import TINY
@@ -90,3 +91,31 @@ def test_what_is_not_needed_may_be_missing(tmp_path):
     new = folder_of(tmp_path / "new", TOKENIZER[1:])
     pair = load_pair(str(new), str(old))
     assert pair.decode(pair.encode("Once upon a time")) == "Once upon a time"
+
+
+@pytest.mark.reported
+def test_shared_weights_that_were_saved_under_either_name(tmp_path):
+    """Where the file had the output matrix alone, the embedding was random, or on no device, and nothing was said
+    (huggingface/transformers issues 38870 and 41038).
+
+    Right: the same model from the embedding alone, from the output matrix alone and from both; two different ones are
+    two; neither is refused.
+    """
+    from safetensors.torch import load_file, save_file
+
+    ids, logits = torch.arange(9)[None], {}
+    name, head = "transformer.wte.weight", "lm_head.weight"
+    given = {key: value.float() for key, value in load_file(TINY / "target" / "model.safetensors").items()}
+    for kind, twice in (("embedding", {}), ("both", {head: given[name]}), ("head", {head: given[name], name: None}),
+                        ("two", {head: given[name] * 2})):  # fmt: skip
+        place = folder_of(tmp_path / kind)
+        weights = {key: value.clone() for key, value in {**given, **twice}.items() if value is not None}
+        save_file(weights, place / "model.safetensors", metadata={"format": "pt"})
+        pair = load_pair(str(place), str(place))
+        with torch.no_grad():
+            logits[kind] = pair.target(ids).logits
+    assert torch.equal(logits["embedding"], logits["both"]) and torch.equal(logits["embedding"], logits["head"])
+    torch.testing.assert_close(logits["two"], 2 * logits["embedding"])
+    place = folder_of(tmp_path / "neither")
+    save_file({k: v for k, v in given.items() if k != name}, place / "model.safetensors", metadata={"format": "pt"})
+    assert "its weights do not fit its config.json (lm_head.weight is missing" in said_of(place, place)

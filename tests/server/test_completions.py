@@ -160,6 +160,25 @@ def test_an_eos_ends_a_text_and_is_counted_once():
         assert server.counted("request_success_total", finished_reason="stop") == 2
 
 
+@pytest.mark.reported
+def test_an_eos_that_is_the_last_token_that_was_asked_for():
+    """The bound on tokens was looked at before the end of the text, whose token was then shown, and the reason was
+    "length" (sgl-project/sglang pull request 17487); a second final chunk came (vllm-project/vllm issue 2266).
+
+    Right: "stop", once; the token is counted and not shown.  With one token less it is "length".
+    """
+    pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Numbers())
+    with serving(pair, engine=lambda: Scripted([5, 6, 7, 9], 3, eos=True)) as server:
+        for most, reason, said in ((4, "stop", " 5 6 7"), (3, "length", " 5 6 7"), (9, "stop", " 5 6 7")):
+            fields = {"prompt": [1, 2], "max_tokens": most}
+            answer = server.post(**fields)[1]
+            assert answer["choices"][0]["finish_reason"] == reason and answer["choices"][0]["text"] == said
+            assert answer["usage"]["completion_tokens"] == min(most, 4)
+            chunks = server.stream(**fields)
+            reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+            assert joined(chunks) == said and reasons[-1] == reason and set(reasons[:-1]) <= {None}
+
+
 def test_characters_of_several_bytes_come_whole():
     said = "na\u00efve \u2615 and \U0001f409, \u6f22\u5b57 \u0441\u043a\u0430\u0437\u043a\u0430"
     tokenizer = tokenizer_of(eos_token="<|endoftext|>")

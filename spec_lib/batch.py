@@ -79,7 +79,7 @@ class Engine:
     ) -> Request:
         """Put a text into the queue: what becomes of it is seen in the `Request`, at the end its `generation()`.
 
-        Arguments and ValueErrors are those of `speculative_rounds`.
+        Arguments and ValueErrors are those of `speculative_rounds`; two texts at a time cannot share a generator.
         """
         self._usable()
         views = [Row(rows) for rows in (self.target, self.draft) if rows is not None]

@@ -61,7 +61,9 @@ def _look_through(model: torch.nn.Module) -> Facts:
 def padding_of(config) -> int | None:
     """The id of the padding token, or None where there is none, or where it also begins or ends texts."""
     pad = getattr(config, "pad_token_id", None)  # some configurations lack the field, and learners set it late
-    return None if pad in (getattr(config, "bos_token_id", None), getattr(config, "eos_token_id", None)) else pad
+    eos = getattr(config, "eos_token_id", None)  # of many chat models a list
+    others = [getattr(config, "bos_token_id", None), *(eos if isinstance(eos, (list, tuple)) else [eos])]
+    return None if pad in others else pad
 
 
 def inside(model: torch.nn.Module) -> torch.nn.Module:

@@ -35,11 +35,14 @@ def a_text(
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= target.vocab:
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {target.vocab}")
-    if not masked and int(ids[0, 0]) == getattr(target, "padding", None):
+    padding = None if masked else getattr(target, "padding", None)
+    if int(ids[0, 0]) == padding:
         raise ValueError(
-            f"the prompt begins with the padding token {target.padding}: take it off, or pass its attention_mask "
-            "(speculative and Engine.submit take one; speculative_batch takes prompts without padding)"
+            f"the prompt begins with the padding token {padding}: take it off, or pass its attention_mask (speculative "
+            "and Engine.submit take one; speculative_batch takes prompts without padding)"
         )
+    if ids[0, -2:].tolist() == [padding] * 2:  # one alone may belong to the text
+        raise ValueError(f"the prompt ends in padding, token {padding}: take it off, or the text would go on after it")
     longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
     if target.max_length is not None and longest > target.max_length:
         most = target.max_length - ids.shape[1] + 1
@@ -60,6 +63,16 @@ def can_work(target: protocols.Model, drafter: protocols.Drafter, rule: Callable
         target.refuse_rollback(longest)
     if hasattr(drafter, "refuse"):
         drafter.refuse(target, longest)
+
+
+def own_source(writer, others: Iterable) -> None:
+    """No other text that is still written draws from this text's source of randomness."""
+    source, *taken = (getattr(x.randomness, "generator", None) or x.randomness for x in (writer, *others))
+    if any(source is other for other in taken):
+        raise ValueError(
+            f"another text draws from the same generator, {described(source)}: give each text a seed or a source of "
+            "its own, or its text would depend on the other's"
+        )
 
 
 def can_draft_in_a_batch(drafter: protocols.Drafter, text: protocols.Model) -> None:

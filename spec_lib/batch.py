@@ -79,17 +79,16 @@ class Engine:
     ) -> Request:
         """Put a text into the queue: what becomes of it is seen in the `Request`, at the end its `generation()`.
 
-        Arguments and ValueErrors are those of `speculative_rounds`; no two texts at a time may share a generator.
+        Arguments and ValueErrors are those of `speculative_rounds`; two texts at a time cannot share a generator.
         """
         self._usable()
         views = [Row(rows) for rows in (self.target, self.draft) if rows is not None]
         drafter = self.drafter if self.draft is None else ModelDrafter(views[1])
         writer = Writer(views[0], drafter, ids, max_new_tokens, self.gamma, self.rule, sampling, draft_sampling,
                         eos_token_id, generator, self.trace, attention_mask)  # fmt: skip
+        arguments.own_source(writer, [text.writer for text in (*self.texts, *self.queue)])
         request = Request(writer, views)
         if request.stop_reason is None:
-            if any(map(request.shares, (*self.texts, *self.queue))):
-                raise ValueError("another text here has the same generator: give each a seed or a source of its own")
             self.queue.append(request)
         return request
 

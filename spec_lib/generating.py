@@ -43,8 +43,7 @@ def generate(args: argparse.Namespace) -> int:
         "generator": None if args.seed is None else plug.randomness(args.seed),
     }
     rounds = speculative_rounds(pair.target, plug.draft(pair), ids, args.max_new_tokens, **options)
-    colour = args.verbose and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    colour = colour or (args.verbose and bool(os.environ.get("FORCE_COLOR")))
+    colour = args.verbose and coloured()
 
     done = []
 
@@ -67,6 +66,13 @@ def generate(args: argparse.Namespace) -> int:
     if args.compare:
         print(comparison(args, pair))
     return 0
+
+
+def coloured() -> bool:
+    """Whether standard output takes colours, asked in Python's own order."""
+    said = os.environ.get
+    wished = not said("NO_COLOR") and (bool(said("FORCE_COLOR")) or said("TERM") != "dumb")
+    return wished and (bool(said("FORCE_COLOR")) or sys.stdout.isatty())
 
 
 def plugged(args: argparse.Namespace):

@@ -115,6 +115,8 @@ def why(error: BaseException, name: str, tokenizer: bool = False) -> str | None:
     if "no file named" in said and not tokenizer:
         return "it has no weights (model.safetensors): copy them into it, or save the model anew"
     if tokenizer and Path(name).expanduser().is_dir():
+        if unread := _unread_config(Path(name).expanduser()):  # a tokenizer's loader reads it too, and fails by it
+            return f"its config.json cannot be read ({unread}): copy it anew, or save the model anew"
         wrong = (
             "it has no tokenizer" if NO_TOKENIZER in said else f"its tokenizer cannot be read ({first_sentence(error)})"
         )
@@ -126,6 +128,17 @@ def why(error: BaseException, name: str, tokenizer: bool = False) -> str | None:
         return (
             f"a file of it is damaged ({first_sentence(error)}): try again with the network on, or copy the folder anew"
         )
+    return None
+
+
+def _unread_config(folder: Path) -> str | None:
+    """What transformers says of a folder's config.json, None where it can read it."""
+    from transformers import AutoConfig
+
+    try:
+        AutoConfig.from_pretrained(folder)
+    except Exception as error:  # of several libraries
+        return first_sentence(error)
     return None
 
 

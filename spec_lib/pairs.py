@@ -100,12 +100,15 @@ class Pair:
         return torch.tensor([self.token_ids(text)], dtype=torch.int64, device=self.device)
 
     def token_ids(self, text: str) -> list[int]:
-        """The same ids as a list: no device is touched."""
+        """The same ids as a list: no device is touched.  An end that the tokenizer put behind the text is left out."""
         if not isinstance(text, str):
             raise ValueError(f"encode takes a text, got {type(text).__name__}")
         if any("\ud800" <= c <= "\udfff" for c in text):
             raise ValueError("the text holds bytes that are not UTF-8: type it anew, or set a UTF-8 locale.")
         ids = self.tokenizer(text, verbose=False)["input_ids"]
+        if ids and ids[-1] == self.tokenizer.eos_token_id:  # some tokenizers end each text; this one is to go on
+            bare = self.tokenizer(text, verbose=False, add_special_tokens=False)["input_ids"]
+            ids = ids if bare and ids[-len(bare) :] == bare else ids[:-1]
         if not ids:
             start = next((i for i in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) if i is not None), None)
             if start is None:

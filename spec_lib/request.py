@@ -25,11 +25,6 @@ class Request:
         if not writer.left:
             self.end(writer.stop_reason)
 
-    def shares(self, other: Request) -> bool:
-        """Whether both draw from one source, so that each would be another text than alone."""
-        mine, theirs = (getattr(r.writer.randomness, "generator", r.writer.randomness) for r in (self, other))
-        return mine is not None and mine is theirs  # None: of nobody's seed, torch's global generator
-
     def attempt(self, step: Callable, *given):
         """What a step of this text returns.  None where it, or one before it, went wrong: that ends this text alone."""
         if self.error is None:

@@ -7,6 +7,7 @@ terminal they clear the screen or move the cursor, and in HTML they are not seen
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -58,8 +59,21 @@ class Pieces:
                 shown = len(text)
         else:
             self.held = self.held[-8:]
+            if len(self.held) == 8 and len(self.known) > 64 and self._hopeless():
+                waits, self.known = len(text) - shown, self.known[-32:]
+                text = self.pair.decode(self.known)
+                shown = len(text) - waits
         self.shown, self.text = shown, text
         return found
+
+    def _hopeless(self) -> bool:
+        """Whether the last tokens are bytes that are no characters, whatever follows: those before can be forgotten.
+
+        One of the shortened ends falls between two characters, if these are characters at all.
+        """
+        last = self.known[-32:]
+        texts = [self.pair.decode(last[: len(last) - n]) for n in range(5)]
+        return len(texts[0]) > 8 and not any(text.strip(BAD) for text in texts)
 
     def end(self) -> list[tuple[str, str]]:
         """What is still held where the text ends, be it inside a character: one (text, origin), or none."""
@@ -109,7 +123,9 @@ def _marked(name: str, text: str, more: str = "") -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape(without_controls(text))
+    """A text as HTML.  Notebooks typeset what stands between two dollar signs, or \\( and \\), as a formula, entities
+    too, but no formula goes beyond an element: each such sign gets one of its own."""
+    return re.sub(r"[$\\]", r"<span>\g<0></span>", html.escape(without_controls(text)))
 
 
 def prompt_of(ids: torch.Tensor, generation) -> torch.Tensor:

@@ -48,6 +48,9 @@ def make_app(worker: Worker, limits: Limits, host: str = "127.0.0.1") -> Starlet
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             # A browser lets any page send other types here without asking.
             raise Refused(415, "the body must be JSON, with the header content-type: application/json")
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            why = "the body must not be compressed: send it without content-encoding"
+            raise Refused(415, why, accept_encoding="identity")
         wanted = asked(await _body(request, most), worker.pair, limits)
         events, rows = asyncio.Queue(), []
         for index in range(len(wanted.prompts) * wanted.n):

@@ -87,8 +87,8 @@ def asked(body: bytes, pair, limits: Limits) -> Asked:
     if unknown:
         raise Refused(400, f"{_short(unknown[0])} is no field known here, and might change the answer: leave it out",
                       unknown[0][:100])  # fmt: skip
-    model = given.get("model", limits.name)
-    if model != limits.name:
+    model = given.get("model")
+    if model is not None and model != limits.name:
         raise Refused(404, f"the model {_short(model)} is not here: ask for {limits.name}", "model", "model_not_found")
 
     n, new = _whole(given, "n", 1, 1, MOST_TEXTS), _whole(given, "max_tokens", 16, 1, 10**9)
@@ -175,7 +175,7 @@ def _sampling(given: dict) -> Sampling:
             or not isinstance(value, Real)
             or not low <= value <= (value if high is None else high)
         ):
-            upper = "on" if high is None else f"to {high}"
+            upper = "on (0: no limit)" if high is None else f"to {high}"
             raise Refused(400, f"{name} must be a number from {low} {upper}, got {_short(value)}", name)
         values[name] = value
     try:

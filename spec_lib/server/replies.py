@@ -115,7 +115,11 @@ class Completion(Response):
         return {**counts, "completion_tokens_details": details}
 
 
-EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+EVENTS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # else nginx keeps the events until the text is done
+]
 
 
 def _choice(event: Event, pieces: list[tuple[str, str]]) -> dict:

@@ -68,3 +68,31 @@ def test_a_prompt_that_is_not_this_generations(pair):
             one_sentence(error, "prompt", "ids")
     with pytest.raises(ValueError):
         plots.html_text(words, g, prompt(5))
+
+
+@pytest.mark.reported
+def test_bytes_that_are_no_characters_cost_no_more_the_longer_they_go_on():
+    """Where a model writes bytes that never become a character, all of them were decoded anew for each further one: a
+    text of 4,000 took 60 times as long as another (sgl-project/sglang pull request 34852).
+
+    Right: what is decoded for a token does not grow, and the pieces are what they were.  Siblings: such bytes between
+    characters; characters before and behind them; bytes that begin a character each, which decode to one mark together.
+    """
+
+    class Counting:
+        tokenizer, decoded = tokenizer_of(), 0
+
+        def decode(self, tokens) -> str:
+            self.decoded += len(tokens)
+            return Pair.decode(self, tokens)
+
+    first, lone = Counting.tokenizer("\u00e9")["input_ids"]
+    beginning = Counting.tokenizer("\U0001f409")["input_ids"][:3]
+    letter = Counting.tokenizer("a")["input_ids"]
+    for run in ([lone], [first], beginning, [lone, *beginning]):
+        ids = [*letter, *(run * 900)[:900], *letter, *run, first, lone, *letter]
+        some = Counting()
+        found = list(plots.pieces(some, torch.tensor([letter]), [(i, "bonus") for i in ids]))
+        spent = some.decoded
+        assert "".join(text for text, _ in found) == some.decode(letter + ids)[1:]
+        assert spent < 250 * len(ids)

@@ -4,6 +4,7 @@ A font has no glyph for many characters, and control characters clear a terminal
 out instead.
 """
 
+import html
 import io
 import os
 import re
@@ -20,6 +21,7 @@ import spec_lib as sl
 from spec_lib import __main__ as command
 from spec_lib import benchmark, plots, widgets
 from spec_lib.plots import animation, glyphs, style
+from spec_lib.plots.html import code
 from spec_lib.records import CacheLengths
 from tests.helpers.paths import ROOT
 
@@ -384,3 +386,31 @@ def test_the_command_prints_no_control_character_of_the_model(monkeypatch, capsy
     assert own.startswith("a\\x1b[2J\\x07 b") and "\\r" in own and "U+202E" in own
     rejections = re.findall(r"^round \d+, position \d+: rejected (\S+), wrote (\S+)$", own, re.M)
     assert rejections and {word for pair in rejections for word in pair} <= {"\\x1b[2J", "\\x08<", "\\r", "U+202E"}
+
+
+@pytest.mark.reported
+def test_dollar_signs_make_no_formula_in_a_notebook():
+    """Between two dollar signs a notebook's HTML was typeset as a formula, also where they were entities, and a class
+    that says no is not heard everywhere (CODAIT/text-extensions-for-pandas issue 31, pandas-dev/pandas issue 19824,
+    jupyterlab/jupyterlab issue 17935).
+
+    Right: each sign that may begin or end a formula has an element of its own, since no formula goes beyond one
+    (MathJax: includeHtmlTags); what is read is unchanged.  Siblings: \\( and \\[; tokens in a widget's <code>.
+    """
+    said = "$31 a share, or $135 \\(a\\) and \\[b\\] $$c$$"
+
+    class Whole:
+        def decode(self, tokens) -> str:
+            return said * len(torch.as_tensor(tokens).flatten())
+
+    ids = torch.tensor([[0]])
+    generation = sl.Generation(
+        torch.tensor([0]), torch.tensor([[0, 0]]), [sl.Round(torch.tensor([0]), 1, None, None)], ""
+    )
+    page = plots.html_text(Whole(), ids, generation)
+    texts = re.findall(r">([^<]*)<", page)
+    assert "".join(html.unescape(text) for text in texts).startswith(2 * said)
+    assert max(sum(map(text.count, "$\\")) for text in texts) == 1
+    for text in texts:
+        assert not re.search(r"[$\\]", text) or len(text) == 1
+    assert code("$x$") == '<code style="overflow-wrap:anywhere;">$x$</code>'

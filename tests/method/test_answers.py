@@ -342,7 +342,7 @@ def test_an_engine_gives_no_two_texts_at_a_time_one_source(shared):
 
 def test_a_source_within_a_source_is_seen():
     torchs = torch.Generator()
-    with pytest.raises(ValueError, match="text 2 of 2: another text here has the same generator"):
+    with pytest.raises(ValueError, match="text 2 of 2: another text draws from the same generator"):
         sl.speculative_batch(*random_tables(), [[1], [2]], 5, generators=[torchs, sl.Randomness(torchs)])
 
 

@@ -281,3 +281,35 @@ def test_padding_known_to_one_of_the_two_models(pair):
     text = plain_greedy(target, ids[:, 3:], 14)
     for t, d in ((padded, draft), (target, padded_draft), (padded, padded_draft)):
         assert speculative(t, d, ids, 14, sampling=GREEDY, attention_mask=mask).tokens.tolist() == text
+
+
+@pytest.mark.reported
+def test_padding_at_the_right_end_is_refused(padded):
+    """A prompt padded at its right end was continued after the padding (huggingface/transformers issue 14521).
+
+    Right: refused in a sentence before any work, as padding at the left without its mask is.  One token of it alone,
+    or what a mask calls text, is a token like any other (above).
+    """
+    for ids in ([[4, 8, 0, 0]], [4, 8, 0, 0, 0]):
+        for call in CALLS.values():
+            with counted(*padded) as calls, pytest.raises(ValueError) as error:
+                call(*padded, torch.tensor(ids), 5)
+            assert calls == []
+            one_sentence(error, "ends in padding", "token 0")
+    ids = torch.tensor([[4, 8, 0, 0]])
+    assert len(speculative(*padded, ids, 5, attention_mask=torch.ones_like(ids)).tokens) == 5
+
+
+@pytest.mark.reported
+def test_a_padding_token_that_is_one_of_several_ends_is_no_padding(pair):
+    """A configuration with a list of ends was compared as if it had one (huggingface/text-generation-inference pull
+    request 2774, huggingface/optimum-neuron pull request 580).
+
+    Right: a prompt may begin and end with it, as where it is the only end.
+    """
+    target, draft = (copy.deepcopy(model) for model in pair)
+    text = plain_greedy(pair[0], torch.tensor([[2, 4, 2, 2]]), 6)
+    for ends in (2, [7, 2], [2, 9]):
+        for model in (target, draft):
+            model.config.pad_token_id, model.config.eos_token_id = 2, ends
+        assert speculative(target, draft, torch.tensor([[2, 4, 2, 2]]), 6, sampling=GREEDY).tokens.tolist() == text

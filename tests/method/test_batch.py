@@ -15,7 +15,7 @@ from spec_lib.row_models import as_rows
 from tests.faults.catalogue import BATCHES, OF_THE_DRAFT, REFILLED, SEEN_BY_ALL
 from tests.helpers import batches, promises
 from tests.helpers.loops import one_sentence
-from tests.helpers.models import blurred, counter, prompt, table, tiny_of
+from tests.helpers.models import blurred, counter, float_pair, prompt, table, tiny_of
 
 SAMPLINGS = {"greedy": sl.Sampling(0), "T 1": sl.Sampling(), "filtered": sl.Sampling(0.9, None, 0.9)}
 EOS = [7, 11]
@@ -235,6 +235,37 @@ def test_what_is_wrong_with_one_text_ends_that_text_alone():
     assert (texts[1], None) in found[1]
     with pytest.raises(ValueError, match="text 2 of 2: no more of this"):
         sl.speculative_batch(target, Some(), [batches.prompts()[0], batches.prompts()[2]], 9)
+
+
+@pytest.mark.reported
+def test_texts_of_one_engine_do_not_share_a_source():
+    """One generator for a whole batch made a text depend on what was written beside it (huggingface/diffusers issue
+    612, vllm-project/vllm issue 51226).
+
+    Right: refused in a sentence while the other text is written or waits, as `speculative_batch` refuses it; afterwards
+    the generator may go on.  Siblings: a source of one's own; equal seeds, which are two streams; seeds beside none.
+    """
+    target, draft = float_pair()
+    ids = torch.tensor([[1, 2]])
+    for source in (torch.Generator().manual_seed(3), sl.Randomness(3)):
+        engine = sl.Engine(target, draft, slots=1)
+        first = engine.submit(ids, 12, generator=source)
+        for _ in range(2):
+            with pytest.raises(ValueError) as error:
+                engine.submit(ids, 12, generator=source)
+            one_sentence(error, "another text draws from the same generator")
+            engine.step()
+        while engine.running:
+            engine.step()
+        engine.submit(ids, 12, generator=source)
+        assert engine.waiting == 1 and len(first.generation().tokens) == 12
+    alone = sl.speculative(target, draft, ids, 20, generator=42).tokens.tolist()
+    for others in ([None, None], [42, 7], [None, torch.Generator()]):
+        engine = sl.Engine(target, draft, slots=3)
+        mine, *_ = [engine.submit(ids, 20, generator=g) for g in (42, *others)]
+        while engine.running or engine.waiting:
+            engine.step()
+        assert mine.generation().tokens.tolist() == alone
 
 
 def test_an_interrupted_engine_says_so(monkeypatch):

@@ -129,6 +129,34 @@ def test_top_p_stops_where_the_mass_is_exactly_reached(top_p, kept):
     assert p[p > 0].tolist() == pytest.approx([1 / kept] * kept)
 
 
+@pytest.mark.reported
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("weights", "options", "kept"),
+    [
+        ((2, 1, 1, 4), {"top_p": 0.75}, [0, 3]),
+        ((4, 2, 1, 1), {"top_p": 0.875}, [0, 1, 2]),
+        ((4, 2, 2, 0), {"top_p": 0.75}, [0, 1]),
+        ((4, 2, 2, 0), {"top_k": 2}, [0, 1]),
+        ((7, 1), {"top_p": 0.5}, [0]),
+        ((2, 6), {"top_k": 2}, [0, 1]),
+    ],
+    ids=str,
+)
+def test_neither_one_token_too_many_nor_one_too_few(weights, options, kept, dtype):
+    """A token too many where the mass is reached exactly (huggingface/transformers issue 18976), all that tie for the
+    last place (flashinfer-ai/flashinfer pull request 3774), none where the first has more than top-p (skyzh/tiny-llm
+    issue 32), an error where top-k is the whole vocabulary (ml-explore/mlx-lm pull request 1377).
+
+    Right: by rank, the earlier of equals first, until the mass is reached.  In eighths, which no sum rounds: in tenths
+    what was reached exactly may be missed by the last bit.
+    """
+    logits = torch.tensor(weights, dtype=dtype).log2() * math.log(2)
+    p = probabilities(logits, Sampling(**options))
+    assert p.nonzero().flatten().tolist() == kept
+    assert p.sum().item() == pytest.approx(1)
+
+
 def test_top_p_keeps_the_likeliest_token_however_small_it_is():
     assert probabilities(LOGITS, Sampling(top_p=1e-12)).tolist() == [1, 0, 0]
 
@@ -327,6 +355,23 @@ def test_draws_agree_with_the_distribution():
     assert counts[2] == 0
     sigma = (n * p * (1 - p)).sqrt()
     assert ((counts - n * p).abs() <= 5 * sigma).all()  # a right sampler fails this once in a million
+
+
+@pytest.mark.reported
+def test_millions_of_categories_keep_their_share():
+    """Sums in the draws' own precision stop growing or run ahead where there are many categories, and there was a limit
+    of 2^24 (pytorch/pytorch issues 43115 and 2576).
+
+    Right: the halves of 2^24 + 1000 tokens, one twice as likely, have two thirds and one third; uniforms on either side
+    of the border find the halves.
+    """
+    for size in (2**18 + 1, 2**24 + 1000):
+        p = torch.ones(size)
+        p[: size // 2] = 2
+        p /= p.double().sum().float()
+        border = 2 * (size // 2) / (size + size // 2)
+        for u, upper in ((border - 1e-5, False), (border + 1e-5, True), (LARGEST, True), (0.0, False)):
+            assert bool(draw(p, torch.tensor(u, dtype=torch.float32)) >= size // 2) is upper, (size, u)
 
 
 def test_draw_leaves_its_inputs_alone():

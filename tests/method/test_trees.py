@@ -14,7 +14,7 @@ from spec_lib.drafters import NGram, RecurrentHead, Tree
 from tests.helpers import promises, trees
 from tests.helpers.drafters import Bare
 from tests.helpers.loops import one_sentence
-from tests.helpers.models import known, prompt, tiny_gpt2, tiny_of, uncached
+from tests.helpers.models import blurred, known, prompt, tiny_gpt2, tiny_of, uncached
 
 MAKE = {
     "cached": sl.CachedModel,
@@ -145,6 +145,28 @@ def test_families_that_read_trees(family):
     g = sl.speculative(target, tree, ids, 14, sampling=greedy, draft_sampling=sl.Sampling(0.5), gamma=5, generator=1)
     assert g.tokens.tolist() == plain.tokens.tolist()
     assert any(r.path for r in g.rounds)
+
+
+@pytest.mark.reported
+def test_a_tree_within_a_sliding_window():
+    """Siblings share a position, and a window that counts rows hides what a token may see (sgl-project/sglang pull
+    request 39287).
+
+    Right: as long as the text with its tree fits the window the text is the plain one, for target and draft alike; a
+    text that does not fit is refused before any work.
+    """
+    target = tiny_of("mistral", sliding_window=16)
+    draft, wide = blurred(target), tiny_of("mistral", sliding_window=40)
+    ids, greedy, tree = 4 + prompt(5, 90), sl.Sampling(0), [-1, -1, -1, 0, 0, 1, 3, 3, 4, 6, 6, 7]
+    for new in (8, 11):
+        want = sl.autoregressive(target, ids, new, sampling=greedy).tokens.tolist()
+        for drafts in (target, draft):
+            g = sl.speculative(target, Tree(drafts, tree, "certain"), ids, new, gamma=12, sampling=greedy)
+            assert g.tokens.tolist() == want
+    for one, other in ((target, wide), (wide, draft)):
+        with pytest.raises(ValueError) as error:
+            sl.speculative(one, Tree(other, tree), ids, 12, gamma=12)
+        one_sentence(error, "sliding window of 16")
 
 
 @pytest.mark.parametrize("family", REFUSED)

@@ -99,6 +99,32 @@ def test_the_generation_defaults_change_nothing(folder, capsys, caplog):
     assert set(said) <= {"temperature", "top_k", "top_p", "do_sample", "bos_token_id", "eos_token_id", "pad_token_id"}
 
 
+@pytest.mark.reported
+def test_the_folder_says_that_the_output_matrix_is_the_embedding(folder, tmp_path):
+    """Weights that are shared are saved once, and who did not know it found no lm_head (huggingface/transformers issue
+    30202, turboderp/exllamav2 issue 408); a folder could be loaded and not saved again, since its generation_config
+    contradicted itself (huggingface/transformers issue 29988, QwenLM/Qwen3-ASR issue 210).
+
+    Right: config.json says so in words, not by a default; the generation settings are valid and come out as they went
+    in; what is saved anew has the same logits.
+    """
+    from transformers import GenerationConfig
+
+    source = folder / "small"
+    assert json.loads((source / "config.json").read_text("utf-8"))["tie_word_embeddings"] is True
+    weights = load_file(source / "model.safetensors")
+    assert "transformer.wte.weight" in weights and "lm_head.weight" not in weights
+    GenerationConfig.from_pretrained(source).validate(strict=True)
+    first = AutoModelForCausalLM.from_pretrained(source)
+    first.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    before, after = (GenerationConfig.from_pretrained(place).to_diff_dict() for place in (source, tmp_path))
+    assert before == after and after["do_sample"] is True
+    with torch.no_grad():
+        ids = torch.arange(9)[None]
+        assert torch.equal(first(ids).logits, again(ids).logits)
+
+
 @pytest.mark.parametrize("draft", NAMES[1:])
 def test_load_pair_takes_the_folders_and_writes_the_same_text(draft, folder, drafts):
     ours, theirs = drafts[draft], sl.load_pair(str(folder / "target"), str(folder / draft), device="cpu")

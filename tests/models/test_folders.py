@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from spec_lib import load_pair
 from spec_lib.pairs import TINY
@@ -29,6 +30,12 @@ BROKEN = {  # what is done to a good folder, and what must be said of it
     "a damaged tokenizer": ((), {"tokenizer__json": '{"a": 3}'}, "its tokenizer cannot be read ("),
     "no config": (("config.json",), {}, "it has no config.json: name the folder"),
     "a config of nothing": ((), {"config__json": "{}"}, "its config.json names no kind of model"),
+    "a config that is no JSON": ((), {"config__json": "{"}, "its config.json cannot be read ("),
+    "a config of other types": (
+        (),
+        {"config__json": '{"model_type": "gpt2", "n_layer": "2"}'},
+        "its config.json cannot",
+    ),
     "an unknown model": ((), {"config__json": '{"model_type": "mine"}'}, "its config.json names no kind of model"),
     "no weights": (WEIGHTS, {}, "it has no weights (model.safetensors): copy"),
     "empty weights": (WEIGHTS, {"pytorch_model__bin": ""}, "a file of it is damaged (EOFError): try again"),
@@ -52,7 +59,8 @@ def said_of(target, draft) -> str:
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_what_a_folder_lacks_is_said_in_one_sentence(kind, tmp_path):
-    """A folder without a tokenizer ended in "Couldn't instantiate the backend tokenizer from one of: ;".
+    """A folder without a tokenizer ended in "Couldn't instantiate the backend tokenizer from one of: ;", and where the
+    configuration was wrong the tokenizer was blamed (huggingface/transformers pull request 43070).
 
     Right: what is missing and what to do.  Siblings: no configuration, no weights, damaged files, files of another
     kind; as the target, which comes first, and as the draft.
@@ -99,3 +107,31 @@ def test_a_model_that_is_its_own_draft_model_is_loaded_once(tmp_path, capsys, mo
         assert cli.main([*words, *more]) == 0
         texts.append(capsys.readouterr().out)
     assert texts == texts[:1] * 3 and all(one.draft is one.target for one in made) and len(made) == 3
+
+
+@pytest.mark.reported
+def test_shared_weights_that_were_saved_under_either_name(tmp_path):
+    """Where the file had the output matrix alone, the embedding was random, or on no device, and nothing was said
+    (huggingface/transformers issues 38870 and 41038).
+
+    Right: the same model from the embedding alone, from the output matrix alone and from both; two different ones are
+    two; neither is refused.
+    """
+    from safetensors.torch import load_file, save_file
+
+    ids, logits = torch.arange(9)[None], {}
+    name, head = "transformer.wte.weight", "lm_head.weight"
+    given = {key: value.float() for key, value in load_file(TINY / "target" / "model.safetensors").items()}
+    for kind, twice in (("embedding", {}), ("both", {head: given[name]}), ("head", {head: given[name], name: None}),
+                        ("two", {head: given[name] * 2})):  # fmt: skip
+        place = folder_of(tmp_path / kind)
+        weights = {key: value.clone() for key, value in {**given, **twice}.items() if value is not None}
+        save_file(weights, place / "model.safetensors", metadata={"format": "pt"})
+        pair = load_pair(str(place), str(place))
+        with torch.no_grad():
+            logits[kind] = pair.target(ids).logits
+    assert torch.equal(logits["embedding"], logits["both"]) and torch.equal(logits["embedding"], logits["head"])
+    torch.testing.assert_close(logits["two"], 2 * logits["embedding"])
+    place = folder_of(tmp_path / "neither")
+    save_file({k: v for k, v in given.items() if k != name}, place / "model.safetensors", metadata={"format": "pt"})
+    assert "its weights do not fit its config.json (lm_head.weight is missing" in said_of(place, place)

@@ -81,3 +81,31 @@ def test_special_tokens_in_another_order_are_another_vocabulary():
     sl.check_vocabulary(ours, other)
     models = tiny_gpt2(0, vocab=258), tiny_gpt2(1, vocab=258)
     assert Pair(*models, ours, other).encode("").tolist() == [[256]]
+
+
+@pytest.mark.reported
+def test_an_end_that_the_tokenizer_adds_is_no_part_of_a_prompt():
+    """A tokenizer that ends each text ended the prompts too, and nothing or another text followed (vllm-project/vllm
+    issue 7491, ggml-org/llama.cpp issue 7484).
+
+    Right: the prompt without it.  Siblings: an empty prompt, which is the start token alone; an end that the text
+    spells itself; a start that is the same token; a tokenizer that adds nothing.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    end, start = "<|endoftext|>", "<|start|>"
+    models = tiny_gpt2(0, vocab=258), tiny_gpt2(1, vocab=258)
+
+    def pair_of(template: str, bos: str = start) -> Pair:
+        tokenizer = tokenizer_of(eos_token=end, bos_token=bos)
+        special = [(end, 256), (start, 257)]
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=special)
+        return Pair(*models, tokenizer)
+
+    a, b = tokenizer_of()("ab")["input_ids"]
+    for template, first in ((f"{start} $A {end}", [257]), (f"$A {end}", []), (f"{end} $A", [256]), ("$A", [])):
+        pair = pair_of(template)
+        assert pair.token_ids("ab") == [*first, a, b], template
+        assert pair.token_ids("ab" + end) == [*first, a, b, 256], template
+        assert pair.token_ids("") == (first if template.startswith(start) else [257]), template
+    assert pair_of(f"{end} $A {end}", bos=end).token_ids("") == [256]

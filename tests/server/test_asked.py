@@ -204,3 +204,24 @@ def test_bodies_that_are_no_request(name):
 )
 def test_bodies_that_are_odd_and_harmless(body):
     assert asked(body, Lengths(), LIMITS).prompts == [[97, 98]]
+
+
+@pytest.mark.reported
+def test_a_model_that_is_null_is_none_that_was_asked_for():
+    """A client whose model is null was told that no such model is here (vllm-project/vllm pull requests 13568, 24663).
+
+    Right: null is as good as nothing, and a name that is not here stays 404, the empty one too.
+    """
+    assert read(model=None, seed=5) == read(model="tiny", seed=5) == read(seed=5)
+    assert refused(404, model="").param == "model"
+
+
+@pytest.mark.reported
+def test_what_lifts_the_limit_of_top_k_is_said():
+    """-1 or 0 for "no limit": what one server takes the other refuses (vllm-project/vllm issue 17553, SillyTavern
+    issue 1823).
+
+    Right: 0 and null lift it, and whoever sends -1 is told so.
+    """
+    assert read(top_k=0).sampling == read(top_k=None).sampling == Sampling(1.0, 0, 1.0)
+    assert "(0: no limit), got -1" in refused(top_k=-1).message

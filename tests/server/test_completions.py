@@ -3,6 +3,7 @@
 The pair is in float64, where a text is the same to the last bit alone and in a batch.
 """
 
+import json
 import threading
 
 import pytest
@@ -12,7 +13,7 @@ import spec_lib as sl
 from spec_lib.checks.chi_squared import goodness_of_fit
 from spec_lib.pairs import ends
 from tests.helpers.models import tiny_gpt2
-from tests.helpers.served import PATIENCE, Scripted, read_until, serving, until
+from tests.helpers.served import PATH, PATIENCE, Scripted, read_until, serving, until
 from tests.helpers.tokenizers import Numbers, tokenizer_of
 
 ONCE = "Once upon a time"
@@ -160,6 +161,25 @@ def test_an_eos_ends_a_text_and_is_counted_once():
         assert server.counted("request_success_total", finished_reason="stop") == 2
 
 
+@pytest.mark.reported
+def test_an_eos_that_is_the_last_token_that_was_asked_for():
+    """The bound on tokens was looked at before the end of the text, whose token was then shown, and the reason was
+    "length" (sgl-project/sglang pull request 17487); a second final chunk came (vllm-project/vllm issue 2266).
+
+    Right: "stop", once; the token is counted and not shown.  With one token less it is "length".
+    """
+    pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Numbers())
+    with serving(pair, engine=lambda: Scripted([5, 6, 7, 9], 3, eos=True)) as server:
+        for most, reason, said in ((4, "stop", " 5 6 7"), (3, "length", " 5 6 7"), (9, "stop", " 5 6 7")):
+            fields = {"prompt": [1, 2], "max_tokens": most}
+            answer = server.post(**fields)[1]
+            assert answer["choices"][0]["finish_reason"] == reason and answer["choices"][0]["text"] == said
+            assert answer["usage"]["completion_tokens"] == min(most, 4)
+            chunks = server.stream(**fields)
+            reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+            assert joined(chunks) == said and reasons[-1] == reason and set(reasons[:-1]) <= {None}
+
+
 def test_characters_of_several_bytes_come_whole():
     said = "na\u00efve \u2615 and \U0001f409, \u6f22\u5b57 \u0441\u043a\u0430\u0437\u043a\u0430"
     tokenizer = tokenizer_of(eos_token="<|endoftext|>")
@@ -173,6 +193,26 @@ def test_characters_of_several_bytes_come_whole():
             assert not any("\ufffd" in text for text in texts)
             broken = server.text(prompt="a", max_tokens=said.encode().index("\u2615".encode()) + 2)
             assert broken.startswith("na\u00efve ") and broken.endswith("\ufffd")  # the text ends within a character
+
+
+@pytest.mark.reported
+def test_a_stream_gets_through_proxies_and_parsers():
+    """Behind nginx a stream came as one piece at its end (LostRuins/koboldcpp pull request 1168, xorbitsai/xagent issue
+    1358); a line or paragraph separator within a text broke events in two (modelcontextprotocol/typescript-sdk pull
+    request 1926, florimondmanca/httpx-sse issue 34).
+
+    Right: the header that nginx heeds; events in ASCII, where nothing but a line feed is a line's end.
+    """
+    said = "a\u2028b\u2029c\u0085d \U0001f409"
+    tokenizer = tokenizer_of(eos_token="<|endoftext|>")
+    pair, ids = sl.Pair(tiny_gpt2(0, vocab=258), tiny_gpt2(1, vocab=258), tokenizer), tokenizer(said)["input_ids"]
+    with serving(pair, engine=lambda: Scripted(ids, 2)) as server:
+        fields = {"prompt": "a", "max_tokens": len(ids)}
+        assert joined(server.stream(**fields)) == said
+        _, headers, text = server.ask("POST", PATH, json.dumps({**fields, "stream": True}))
+        assert headers["x-accel-buffering"] == "no" and headers["cache-control"] == "no-cache"
+        assert text.isascii() and text.splitlines() == text.split("\n")[:-1]
+        assert "x-accel-buffering" not in server.ask("POST", PATH, json.dumps(fields))[1]
 
 
 def test_metrics_are_those_of_the_rounds(pair):

@@ -4,6 +4,7 @@ One server in a process of its own, as the command starts it, in float32 with 8 
 """
 
 import contextlib
+import gzip
 import json
 import re
 import select
@@ -15,7 +16,7 @@ import time
 import pytest
 
 import spec_lib as sl
-from tests.helpers.served import PATH, PATIENCE, events, read_all, read_until, reset, started, until
+from tests.helpers.served import JSON, PATH, PATIENCE, events, read_all, read_until, reset, started, until
 from tests.server.test_asked import BODIES
 
 ONCE = "Once upon a time"  # the greedy text after it goes on and on; a sampled one may end at any token
@@ -171,6 +172,35 @@ def test_types_that_any_page_may_send_are_refused(server):
         assert server.ask("POST", PATH, b'{"prompt": "a"}', {"content-type": kind})[0] == 415
     body, kind = b'{"prompt": "a", "max_tokens": 1}', {"content-type": "Application/JSON; charset=utf-8"}
     assert server.ask("POST", PATH, body, kind)[0] == 200
+
+
+@pytest.mark.reported
+def test_a_compressed_body_is_refused_as_such(server):
+    """A body in gzip was read as JSON, and the error was about bytes (Kludex/starlette issue 644, HarperFast/harper
+    issue 1438).
+
+    Right: 415, naming the header.  Siblings: other codings, and "identity", which is none.
+    """
+    body = b'{"prompt": "a", "max_tokens": 1}'
+    for coding, sent in (("gzip", gzip.compress(body)), ("GZIP", body), ("br", body), ("zstd", body)):
+        status, headers, text = server.ask("POST", PATH, sent, {**JSON, "content-encoding": coding})
+        assert (status, headers["accept-encoding"]) == (415, "identity")
+        assert "without content-encoding" in json.loads(text)["error"]["message"]
+    assert server.ask("POST", PATH, body, {**JSON, "content-encoding": "identity"})[0] == 200
+
+
+@pytest.mark.reported
+def test_who_only_asks_whether_it_lives_may_use_head(server):
+    """HEAD was 404 or 405, and monitors ask with it (punkpeye/fastmcp pull request 275, mozilla-it/ctms-api issue
+    165).
+
+    Right: status and headers of GET, and no body.  405 where only POST is.
+    """
+    for path in ("/health", "/v1/models", "/metrics", "/"):
+        status, headers, body = server.ask("HEAD", path)
+        assert (status, body) == (200, "") and headers["content-type"] == server.ask("GET", path)[1]["content-type"]
+    status, headers, body = server.ask("HEAD", PATH)
+    assert (status, headers["allow"], body) == (405, "POST", "")
 
 
 @pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["FIN", "RST"])

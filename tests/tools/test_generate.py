@@ -1,6 +1,7 @@
 """`python -m spec_lib generate` and its comparison: all settings reach every loop."""
 
 import re
+import sys
 
 import pytest
 import torch
@@ -259,3 +260,32 @@ def test_another_architecture_goes_on_with_transformers_and_says_so(capsys, monk
     assert cli.main([*WRITE, "--forward", "own"]) == 2
     said = capsys.readouterr()
     assert not said.out and "the draft: LlamaForCausalLM is not of GPT-2's architecture" in said.err
+
+
+@pytest.mark.reported
+@pytest.mark.parametrize(
+    ("environment", "terminal", "want"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+    ids=str,
+)
+def test_who_gets_colours(environment, terminal, want, monkeypatch):
+    """Escape sequences came to files and to terminals that show them as they are (cli/cli issue 1086,
+    juanfont/headscale issue 993, Sinotrade/Shioaji issue 206).
+
+    Right: as Python's own messages are coloured: NO_COLOR, FORCE_COLOR, TERM=dumb and then the stream decide.
+    """
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert generating.coloured() is want

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -228,6 +229,7 @@ MISPRINTED_LINES = Exercise(
 def check_misprinted_lines(function: Callable[[], tuple[int, int, int]]) -> bool:
     """function() -> the three misprinted lines, in any order."""
 
+    @functools.wraps(function)
     def in_order() -> object:
         found = function()
         try:

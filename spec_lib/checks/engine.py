@@ -90,7 +90,10 @@ class Exercise:
         except (Exception, SystemExit) as error:
             print(f"Not yet: in a last trial it raised {_said(error)}")
             return False
-        print(("Right." if len(self.cases) == 1 else f"Right, in all {len(self.cases)} cases.") + (f"\n{left}" if left else ""))
+        print(
+            ("Right." if len(self.cases) == 1 else f"Right, in all {len(self.cases)} cases.")
+            + (f"\n{left}" if left else "")
+        )
         return not left
 
     def _hint(self, answers: Sequence[Answer], at: int) -> str:

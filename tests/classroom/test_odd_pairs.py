@@ -131,10 +131,12 @@ def test_07_goes_on_where_nothing_can_be_tested(p, q):
         "found[name] = clinic",
         "patients = checks.ward",
         "table = clinic.power_table",
+        "two = faulty.SIX",
         "plain, fast, same",
     )
     said = "".join(run("07", w, space) for w in (*words, "turned = {"))
     assert "one: all counts share one category" in said and "nan" not in said
+    assert "One of the two categories is empty" in said
 
 
 # ----------------------------------------------------------------------- 00, 03, 04, 08: everything or nothing accepted

@@ -288,6 +288,14 @@ def test_09_the_prompt_fits_both_models(sizes, read):
     assert all(len(t) == 1 for t in times.values())
 
 
+@pytest.mark.parametrize(("margin", "said"), [(None, "no interval"), (0.25, "1.40 +- 0.25")])
+def test_09_says_that_one_greedy_text_has_no_interval(margin, said):
+    """What a class tries first is temperature 0; one prompt then gives one text, however often it is written."""
+    row = SimpleNamespace(speedup=1.4, margin=margin, seconds=1.0)
+    timed = SimpleNamespace(Setting=dict, compare=lambda *a: None, rows=lambda found: [None, row])
+    assert said in run("09", "my_prediction = ", {"benchmark": timed, "pair": pair_of(None, None)})
+
+
 # ------------------------------------------------------------------------------- 13: GPT-2s, and what is not quite one
 
 

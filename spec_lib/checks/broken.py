@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from ..verification import residual, verify_google
-from .engine import PLACEHOLDER, Answer, Case, Exercise, ask, flat
+from .engine import Answer, Case, Exercise, ask, flat, nothing_returned
 from .toy import P, Q
 
 GAMMA, LENGTH = 2, 4
@@ -106,7 +106,7 @@ class BrokenRule(Exercise):
                 print(f"Not yet: a draft of {k} tokens raised {answer.error}")
                 return False
             if answer.nothing:
-                print(PLACEHOLDER)
+                print(nothing_returned(function))
                 return False
             if _decision(answer, k) is None:
                 yours = answer.shown or _numbers(flat(answer.values))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .chi_squared import LEVEL, Result, alarm_rate, goodness_of_fit, pooled
-from .engine import PLACEHOLDER, Case, Exercise, ask
+from .engine import Case, Exercise, ask, nothing_returned
 from .faulty import Sampler
 from .laboratory import LENGTH, TESTS, Table
 
@@ -107,7 +107,7 @@ class Diagnosis(Exercise):
             print(f"Not yet: the diagnosis raised {answer.error}")
             return False
         if answer.nothing:
-            print(PLACEHOLDER)
+            print(nothing_returned(function))
             return False
         digits = [int(c) for c in answer.shown if c in self.digits]
         if len(digits) != len(right) or not self.fits(digits):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dis
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 PLACEHOLDER = "Nothing returned yet: replace the placeholder, then run the cell and this check again."
+NOTHING = "Nothing was returned: the function does something, but no line that is reached begins with `return`."
 NO_RETURN = "nothing was returned in this case, but something in others: is a `return` missing on one path"
 SHAPE = "the numbers are right, but they are arranged differently: give them the expected shape"
 ROUNDED = "the numbers are nearly right: does something round them, as a dtype of 16 bits does"
@@ -72,7 +75,7 @@ class Exercise:
                 continue
             answers = [answer if i == at else ask(function, other.arguments) for i, other in enumerate(self.cases)]
             if all(a.nothing for a in answers):
-                print(PLACEHOLDER)
+                print(nothing_returned(function))
                 return False
             yours, expected = _side_by_side(answer, case.expected)
             if self.secret:
@@ -91,7 +94,10 @@ class Exercise:
         except (Exception, SystemExit) as error:
             print(f"Not yet: in a last trial it raised {_said(error)}")
             return False
-        print(f"Right, in all {len(self.cases)} cases." + (f"\n{left}" if left else ""))
+        print(
+            ("Right." if len(self.cases) == 1 else f"Right, in all {len(self.cases)} cases.")
+            + (f"\n{left}" if left else "")
+        )
         return not left
 
     def _hint(self, answers: Sequence[Answer], at: int) -> str:
@@ -156,6 +162,17 @@ def _changed(before: object, after: object) -> bool:
         return False
 
 
+def nothing_returned(function: Callable) -> str:
+    """What to say of an answer that never returns anything: a placeholder still, or lines without a `return`."""
+
+    def operations(of: Callable) -> list[str]:
+        return [step.opname for step in dis.get_instructions(of) if step.opname != "NOP"]
+
+    function = inspect.unwrap(function)
+    written = hasattr(function, "__code__") and operations(function) != operations(lambda: None)
+    return NOTHING if written else PLACEHOLDER
+
+
 def nested(x: object) -> Nested:
     """The numbers of x in nested lists, a list of one being its element.  Raises where x holds anything else."""
     if hasattr(x, "tolist"):  # a tensor or an array
@@ -197,7 +214,7 @@ def _side_by_side(answer: Answer, expected: object) -> tuple[str, str]:
     """Both answers in print, with as many digits as it takes to tell them apart, and brackets where only those do."""
     yours, theirs = answer.values, nested(expected)
     if yours is None:
-        return answer.shown, _show(theirs)
+        return answer.shown, str(expected) if isinstance(expected, bool) else _show(theirs)
     if isinstance(expected, bool) and yours in (0.0, 1.0):
         return str(bool(yours)), str(expected)
     if _same_numbers(yours, theirs):

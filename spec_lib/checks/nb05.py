@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 
 import torch
@@ -113,6 +115,16 @@ def _reads_values(function: Callable) -> str:
     )
 
 
+def _what_is_left(function: Callable) -> str:
+    found = function(_MASKS["two rows of three"][0].clone())
+    if isinstance(found, torch.Tensor) and found.ndim > 1:
+        return (
+            f"One thing is left: its shape for a mask of two rows\n  yours     {tuple(found.shape)}\n"
+            "  expected  (2,)\n  Hint: one number a row: keepdim=True leaves a dimension too many."
+        )
+    return _reads_values(function)
+
+
 ACCEPTED_COUNT = Exercise.against(
     _each_row(),
     cases=_MASKS,
@@ -133,8 +145,9 @@ ACCEPTED_COUNT = Exercise.against(
             lambda mask: [int(mask.sum())] if mask.ndim == 2 else _each_row()(mask)
         ),
         "the product runs down the columns; the tokens of one draft lie along a row": _down_the_columns,
+        "this is the running product itself; the count is its sum along a row": lambda mask: mask.long().cumprod(-1),
     },
-    afterwards=_reads_values,
+    afterwards=_what_is_left,
 )
 
 
@@ -184,6 +197,19 @@ LENIENT_ACCEPTANCE = Exercise.against(
             _added(lambda a, b, lenience: min(a * lenience, b))
         ),
         "the lenience is not used: this is the strict rule's share": lambda p, q, lenience: _lenient(p, q, 1.0),
+        "chances to be accepted are added up; weigh each with q(x), the chance that the token is drafted at all": (
+            _added(lambda a, b, lenience: min(1.0, a / (lenience * b)) if b > 0 else 1.0)
+        ),
+        "the two are swapped: tokens are drafted with q, and the target's p is divided by the lenience": (
+            _added(lambda a, b, lenience: min(b / lenience, a))
+        ),
+        "this is the share of draft tokens that is rejected": lambda p, q, lenience: 1 - _lenient(p, q, lenience),
+        "a mean over the vocabulary is taken; shares of the tokens are added up": (
+            lambda p, q, lenience: _lenient(p, q, lenience) / len(p)
+        ),
+        "one number is asked for: add up the shares of the tokens": (
+            lambda p, q, lenience: [min(a / lenience, b) for a, b in pairs(p, q)]
+        ),
         "0 / 0 is summed: where q is 0 nothing is drafted, so multiply q into the minimum first": (
             lambda p, q, x: math.nan if any(a == b == 0 for a, b in pairs(p, q)) else _lenient(p, q, x)
         ),
@@ -228,8 +254,11 @@ MISPRINTED_LINES = Exercise(
 def check_misprinted_lines(function: Callable[[], tuple[int, int, int]]) -> bool:
     """function() -> the three misprinted lines, in any order."""
 
+    @functools.wraps(function)
     def in_order() -> object:
         found = function()
+        if isinstance(found, str) and (written := re.findall(r"\d+", found)):
+            found = [int(number) for number in written]
         try:
             numbers = nested(list(found) if isinstance(found, (set, frozenset)) else found)
         except Exception:  # no numbers: the check says what it is

@@ -53,6 +53,15 @@ TRIMS = Exercise.against(
             lambda gamma, n: (gamma + 1 - n, gamma - n)
         ),
         "this is how much stays, not how much is cut": lambda gamma, n: (n, min(n, gamma - 1)),
+        "after a full acceptance -1 has become 1: the draft model's cache is one short, and nothing is cut from it": (
+            lambda gamma, n: (gamma - n, abs(gamma - 1 - n))
+        ),
+        "one too few is cut from the draft model's cache: a rejected token stays in it": (
+            lambda gamma, n: (gamma - n, max(gamma - 2 - n, 0))
+        ),
+        "two numbers are asked for: the cut of the target's cache and that of the draft model's": (
+            lambda gamma, n: gamma - n
+        ),
     },
 )
 
@@ -89,9 +98,24 @@ class _ReadsAtOnce(ModelSession):
         super().accept(n, token, tokens)
 
 
+def _strict(kind: type[ModelSession]) -> type[ModelSession]:
+    """The same session, which looks at the `tokens` that the library's own session has no use for."""
+
+    class Strict(kind):
+        def accept(self, n, token, tokens):
+            if torch.is_tensor(token):
+                new = [*self.drafted[:n].tolist(), *token.flatten().tolist()]
+                given = [int(x) for x in tokens] if isinstance(tokens, (list, tuple, torch.Tensor)) else tokens
+                if given != new:
+                    raise ValueError(f"accept({n}, ...) takes all {len(new)} new ids as `tokens`, {new}; got {given}")
+            super().accept(n, token, tokens)
+
+    return Strict
+
+
 def _session(kind: type[ModelSession], *text: int) -> tuple[ModelSession]:
     table = torch.eye(8).roll(1, 1)  # 0, 1, 2, ...: each token is followed by the next
-    return (kind(TableModel(table), torch.tensor(text), Sampling(), _Likeliest(), 8),)
+    return (_strict(kind)(TableModel(table), torch.tensor(text), Sampling(), _Likeliest(), 8),)
 
 
 def _after(gamma: int, n: int, right: Callable[[ModelSession], bool]) -> Callable[[ModelSession], bool]:
@@ -186,6 +210,20 @@ FED_IN_ROUND = Exercise.against(
         ),
         "without a cache everything is read again, so no token is left over after a full acceptance": (
             lambda s, g, cached, full: (_fed(s, g, cached, full)[0], _fed(s, g, cached, False)[1] + full)
+        ),
+        "the two are swapped: the target is the first": lambda *a: _fed(*a)[::-1],
+        "with and without caches are the wrong way round": lambda s, g, cached, full: _fed(s, g, not cached, full),
+        "the token left over from a full acceptance is the draft model's to read, not the target's": (
+            lambda s, g, cached, full: (g + 1 + full, g) if cached else _fed(s, g, cached, full)
+        ),
+        "without a cache only the draft model's last pass is counted; it makes gamma passes": (
+            lambda s, g, cached, full: _fed(s, g, cached, full) if cached else (s + g, s + g - 1)
+        ),
+        "without a cache the token that the target adds is counted, but it is drawn after the pass": (
+            lambda s, g, cached, full: _fed(s, g, cached, full) if cached else (s + g + 1, _fed(s, g, cached, full)[1])
+        ),
+        "before the draft model's first pass nothing is drafted: without a cache it reads the text as it is": (
+            lambda s, g, cached, full: _fed(s, g, cached, full) if cached else (s + g, _fed(s + 1, g, False, False)[1])
         ),
     },
 )

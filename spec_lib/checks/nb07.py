@@ -62,6 +62,9 @@ DISTRIBUTION_OF_DRAWING_TWICE = Exercise.against(
         "the second draw comes from the residual; this rule draws from p": (
             lambda p, q: _completed(_matched(p, q), scaled(lacks(p.tolist(), q.tolist())))
         ),
+        "an accepted token does not have the distribution q: x is proposed and drawn with probability q(x) p(x)": (
+            lambda p, q: [sum(_matched(p, q)) * b + (1 - sum(_matched(p, q))) * a for a, b in pairs(p, q)]
+        ),
         "the second draw comes from q; it is the target's": lambda p, q: _completed(_matched(p, q), q.tolist()),
         "the probability of a rejection is one number for all tokens, 1 - sum p q": (
             lambda p, q: [x + (1 - x) * a for x, a in zip(_matched(p, q), p.tolist(), strict=True)]
@@ -113,6 +116,12 @@ SAMPLES_NEEDED = Exercise.against(
             x / (math.fsum(abs(b - a) for a, b in pairs(p, w)) / 2)
         ),
         "it is rounded up: return the number as it comes": lambda p, w, x: math.ceil(_samples(p, w, x)),
+        "delta squared is a sum over the categories, not a mean": (
+            lambda p, w, x: len(p) * x / _distance_squared(p, w)
+        ),
+        "one number is asked for: add up over the categories before you divide": (
+            lambda p, w, x: [x * a / (b - a) ** 2 for a, b in pairs(p, w)]
+        ),
         "this is delta squared; the number of samples is asked for": lambda p, w, x: _distance_squared(p, w),
     },
 )

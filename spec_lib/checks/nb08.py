@@ -54,6 +54,12 @@ TOKENS_FROM_POSITIONS = Exercise.against(
         "only drafts that are accepted whole are counted: the others write tokens too": (
             lambda a: 1 + len(a) * _reached(a)[-1]
         ),
+        "a draft token that is reached counts before it is accepted: multiply first, then add": (
+            lambda a: 1 + sum(_reached(a)[:-1])
+        ),
+        "the whole draft counts as one token: a token is written for each position that is reached": (
+            lambda a: 1 + _reached(a)[-1]
+        ),
         "each position's probability was raised to a power; multiply it with those of the positions before it": (
             lambda a: 1 + sum(x ** (i + 1) for i, x in enumerate(a))
         ),
@@ -113,6 +119,7 @@ GAMMA_FROM_TABLE = Exercise.against(
         ),
         "this gamma has the most tokens per target pass, not the most a second": lambda a, c, v: max(v) - 1,
         "this is the number of tokens in the pass; gamma is one less": lambda a, c, v: _best(_gains(a, c, v)) + 1,
+        "this is the speed-up at the best gamma; return the gamma": lambda a, c, v: max(_gains(a, c, v).values()),
     },
 )
 
@@ -151,6 +158,14 @@ BREAK_EVEN_C = Exercise.against(
             lambda alpha, v: max(0.0, min(_limits(alpha, v)))
         ),
         "no draft model costs less than nothing: answer 0 where nothing pays": lambda alpha, v: max(_limits(alpha, v)),
+        "the pass is taken over gamma + 2 tokens: v counts from v[0], a pass over one": (
+            lambda alpha, v: max(
+                0.0, *((_tokens([alpha] * g) - v[min(g + 1, len(v) - 1)]) / g for g in range(1, len(v)))
+            )
+        ),
+        "the tokens are divided by the pass, as if it were the whole round: the drafting is to be added to it": (
+            lambda alpha, v: max(0.0, *((_tokens([alpha] * g) / v[g] - 1) / g for g in range(1, len(v))))
+        ),
         "the longest draft was taken: the gamma with the most tokens per target pass need not be the best": (
             lambda alpha, v: max(0.0, _limits(alpha, v)[-1])
         ),
@@ -267,11 +282,27 @@ def _tested_only(rounds: list[Round]) -> float:
     return 1 - mean(tested) + sum(_at_bonus(rounds)) / len(_of_text(rounds))
 
 
+def _accepted_only(rounds: list[Round]) -> float:
+    """The right side, with the overlap at the target's own token left out of the sum."""
+    n = len(_of_text(rounds))
+    return 1 - sum(float(x) for r in rounds for x in r.overlap[: r.accepted]) / n + sum(_at_bonus(rounds)) / n
+
+
+def _over(rounds: list[Round], n: int) -> tuple[float, float]:
+    """Both sides with n in the place of the number of tokens."""
+    return len(rounds) / n, 1 - sum(_of_text(rounds)) / n + sum(_at_bonus(rounds)) / n
+
+
+def _last(rounds: list[Round]) -> float:
+    """The overlaps at the last position of each round's draft and bonus, added up."""
+    return sum(float(r.overlap[-1]) for r in rounds)
+
+
 IDENTITY_SIDES = Exercise.against(
     _sides,
     cases={
-        "one round of 2, the first accepted": _traced((1, [0.9, 0.6, 0.3])),
-        "one round of 2, both accepted": _traced((2, [0.9, 0.6, 0.3])),
+        "one round of 2, the first accepted": _traced((1, [0.9, 0.6, 0.2])),
+        "one round of 2, both accepted": _traced((2, [0.9, 0.6, 0.2])),
         "three rounds of 2: 0, 2 and 1 accepted": _traced(
             (0, [0.4, 0.9, 0.8]), (2, [0.9, 0.7, 0.5]), (1, [0.8, 0.6, 1])
         ),
@@ -299,6 +330,27 @@ IDENTITY_SIDES = Exercise.against(
         ),
         "the tokens that the target adds are not counted": lambda rounds: tuple(
             x * len(_of_text(rounds)) / max(sum(r.accepted for r in rounds), 1) for x in _sides(rounds)
+        ),
+        "alpha is taken over the accepted draft tokens; the token that the target adds has its position, too": (
+            _with_right_side(_accepted_only)
+        ),
+        "the tokens are counted without the one that the target adds in each round": lambda rounds: _over(
+            rounds, max(sum(r.accepted for r in rounds), 1)
+        ),
+        "alpha itself is added; the first term is 1 - alpha": _with_right_side(
+            lambda rounds: mean(_of_text(rounds)) + sum(_at_bonus(rounds)) / len(_of_text(rounds))
+        ),
+        "the overlaps are averaged round by round; every position of the text counts the same": _with_right_side(
+            lambda rounds: (
+                1 - mean(mean(_of_text([r])) for r in rounds) + sum(_at_bonus(rounds)) / len(_of_text(rounds))
+            )
+        ),
+        "the bonus term is summed over resampled tokens as well; a bonus comes only after a whole accepted draft": (
+            _with_right_side(lambda rounds: 1 - mean(_of_text(rounds)) + _last(rounds) / len(_of_text(rounds)))
+        ),
+        "the left side is tokens per target pass; it is passes per token": lambda rounds: (
+            1 / _sides(rounds)[0],
+            _sides(rounds)[1],
         ),
         "the two sides are swapped": lambda rounds: _sides(rounds)[::-1],
         "this is tokens per target pass; both sides are passes per token": lambda rounds: tuple(

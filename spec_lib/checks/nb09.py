@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from .engine import Case, Exercise
 from .reference import mean
@@ -68,6 +69,27 @@ SPEED = Exercise(
         "the throughput of the baseline was returned, not the second loop's": (
             lambda p, n, base, fast: (_rate(p, n, base), _ratio(base, fast))
         ),
+        "the two are swapped: the throughput is the first": lambda *a: _speed(*a)[::-1],
+        "the warm-up is counted in the ratio": lambda p, n, base, fast: (_rate(p, n, fast), sum(base) / sum(fast)),
+        "the last text is left out; the warm-up is the first": lambda p, n, base, fast: (
+            sum(x - p for x in n[:-1]) / sum(fast[:-1]),
+            sum(base[:-1]) / sum(fast[:-1]),
+        ),
+        "this is by how much it is faster; asked for is how many times as fast, so add 1": (
+            lambda p, n, base, fast: (_rate(p, n, fast), _ratio(base, fast) - 1)
+        ),
+        "this is the share of the time that is saved; asked for is how many times as fast": (
+            lambda p, n, base, fast: (_rate(p, n, fast), 1 - 1 / _ratio(base, fast))
+        ),
+        "medians are divided; what the texts take in all is a sum": (
+            lambda p, n, base, fast: (_rate(p, n, fast), median(base[1:]) / median(fast[1:]))
+        ),
+        "new tokens per text, not per second": (
+            lambda p, n, base, fast: (sum(x - p for x in n[1:]) / len(n[1:]), _ratio(base, fast))
+        ),
+        "two numbers are asked for: the throughput, and how many times as fast": lambda p, n, base, fast: _rate(
+            p, n, fast
+        ),
         "this is seconds per token": lambda p, n, base, fast: (1 / _rate(p, n, fast), _ratio(base, fast)),
         "the prompt is taken off once; each of the texts begins with it": (
             lambda p, n, base, fast: ((sum(n[1:]) - p) / sum(fast[1:]), _ratio(base, fast))
@@ -96,6 +118,15 @@ def _first_loss(
         if batch * tokens / round_seconds < batch / t[batch]:
             return batch
     return 0
+
+
+def _first(batches: Sequence[int], loses: Callable[[int], bool]) -> int:
+    return next((batch for batch in batches if loses(batch)), 0)
+
+
+def _round(t: dict[int, float], gamma: int, c: float, batch: int) -> float:
+    """Seconds of a round of the whole batch."""
+    return gamma * c * t[batch] + t[batch * (gamma + 1)]
 
 
 def _last_gain(t: dict[int, float], tokens: float, gamma: int, c: float, batches: Sequence[int]) -> int:
@@ -158,6 +189,19 @@ BREAK_EVEN_BATCH = Exercise.against(
             )
         ),
         "this is the last batch size that gains; asked for is the first that loses": _last_gain,
+        "a batch size that breaks even loses nothing yet: compare strictly": (
+            lambda t, tokens, gamma, c, batches: _first(batches, lambda b: _round(t, gamma, c, b) >= tokens * t[b])
+        ),
+        "this is the first batch size that gains: the comparison is the wrong way round": (
+            lambda t, tokens, gamma, c, batches: _first(batches, lambda b: _round(t, gamma, c, b) < tokens * t[b])
+        ),
+        "the first batch size loses already: compare the round with `tokens` plain passes, and count its verification "
+        "as one pass, over batch * (gamma + 1) tokens": lambda t, tokens, gamma, c, batches: batches[0],
+        "the target verifies the drafts of all requests in its pass, not of one": (
+            lambda t, tokens, gamma, c, batches: _first(
+                batches, lambda b: gamma * c * t[b] + t[gamma + 1] > tokens * t[b]
+            )
+        ),
         "all tokens of the draft are counted as written; the mean number is `tokens`": (
             lambda t, tokens, gamma, c, batches: _first_loss(t, gamma + 1.0, gamma, c, batches)
         ),

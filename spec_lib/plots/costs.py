@@ -189,7 +189,11 @@ def plot_marginal(alpha: float, c: float, title: str, most: int = 8) -> None:
         for i, value in zip(x, adds, strict=True):
             look = {"ha": "center", "fontsize": 9, "bbox": {**_WHITE, "pad": 1}}
             axis.annotate(f"{value:.2f}", (i, 0), (0, 5), textcoords="offset points", **look)
-        axis.set(xlabel="draft token, by its position in the draft", ylabel="tokens", ylim=(0, 1.12 * max(adds)))
+        axis.set(
+            xlabel="draft token, by its position in the draft",
+            ylabel="tokens",
+            ylim=(0, 1.12 * max(*adds, *worth) or 1),
+        )
         axis.set_xticks(x)
         axis.legend()
 

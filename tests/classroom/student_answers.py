@@ -642,6 +642,69 @@ def index_of_a_gain(drafts, gamma=4, v=lambda n: 1.2, swapped=False):
     return gains.index(max(gains)) if max(gains) > 1 else -1
 
 
+def text_share(rounds, tokens, bonus):
+    """Both sides of the identity from a reader's own sums."""
+    n = sum(tokens(r) for r in rounds)
+    alpha = sum(float(r.overlap[: r.accepted + 1].sum()) for r in rounds) / n
+    return len(rounds) / n, 1 - alpha + sum(float(r.overlap[-1]) for r in rounds if bonus(r)) / n
+
+
+def every_last_one(rounds):
+    return text_share(rounds, lambda r: r.accepted + 1, lambda r: True)
+
+
+def only_resampled(rounds):
+    return text_share(rounds, lambda r: r.accepted + 1, lambda r: r.origin == "resampled")
+
+
+def accepted_as_length(rounds):
+    return text_share(rounds, lambda r: r.accepted, lambda r: r.origin == "bonus")
+
+
+def tokens_left_out(session):
+    session.propose(1)
+    session.accept(1, torch.tensor([0]), [0])
+    return session.length + len(session.unread()) == len(session.text)
+
+
+def the_draft_itself(session):
+    drafted = session.propose(1)
+    session.accept(1, torch.tensor([0]), drafted)
+    return session.length + len(session.unread()) == len(session.text)
+
+
+def asserted(session):
+    drafted = session.propose(1).tokens
+    session.accept(1, torch.tensor([0]), [*drafted.tolist(), 0])
+    assert session.length + len(session.unread()) == len(session.text)
+
+
+def added_before_it_is_multiplied(acceptance):
+    total = reached = 1.0
+    for chance in acceptance:
+        total += reached
+        reached *= chance
+    return total
+
+
+def a_tie_loses(t, tokens, gamma, c, batches):
+    return next((b for b in batches if gamma * c * t[b] + t[b * (gamma + 1)] >= tokens * t[b]), 0)
+
+
+def tokens_forgotten(t, tokens, gamma, c, batches):
+    return next((b for b in batches if gamma * c * t[b] + t[b * (gamma + 1)] > t[b]), 0)
+
+
+def median_times(prompt, lengths, baseline, seconds):
+    new = sum(n - prompt for n in lengths[1:])
+    return new / sum(seconds[1:]), median(baseline[1:]) / median(seconds[1:])
+
+
+def accepted_as_drafted(p, q):
+    agree = (p * q).sum()
+    return agree * q + (1 - agree) * p
+
+
 # (exercise, answer, words that the check says)
 ANSWERS = [
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
@@ -885,4 +948,33 @@ ANSWERS = [
     ("tree_mask", root_forgotten, "only -1 has no ancestors"),
     ("branch_from", lambda a1, a2: ceil(log(a2) / log(a1)), "equal is not less"),
     ("branch_from", lambda a1, a2: 1 if a2**1 < a1 else 2, "turned round"),
+    ("accepted_count", lambda mask: mask.long().cumprod(-1), "the running product itself"),
+    ("accepted_count", lambda mask: mask.long().cumprod(-1).sum(-1, keepdim=True), "keepdim=True leaves"),
+    ("misprinted_lines", lambda: "8, 10, 11", "2 of yours are among them"),
+    ("lenient_acceptance", lambda p, q, x: (p / (x * q)).clamp(max=1).sum(), "the token is drafted at all"),
+    ("lenient_acceptance", lambda p, q, x: torch.minimum(q / x, p).sum(), "the two are swapped"),
+    ("lenient_acceptance", lambda p, q, x: torch.minimum(p / x, q).mean(), "a mean over the vocabulary"),
+    ("lenient_acceptance", lambda p, q, x: torch.minimum(p / x, q), "add up the shares"),
+    ("lenient_acceptance", lambda p, q, x: 1 - torch.minimum(p / x, q).sum(), "that is rejected"),
+    ("trims", lambda gamma, n: (gamma - n, abs(gamma - 1 - n)), "-1 has become 1"),
+    ("trims", lambda gamma, n: gamma - n, "two numbers are asked for"),
+    ("smallest_test", tokens_left_out, "takes all 2 new ids as `tokens`, [3, 0]; got [0]"),
+    ("smallest_test", the_draft_itself, "takes all 2 new ids as `tokens`, [3, 0]; got Draft("),
+    ("smallest_test", asserted, "expected  True"),
+    ("fed_in_round", lambda s, g, c, full: (g + full, g + 1) if c else (sum(range(s, s + g)), s + g), "are swapped"),
+    ("fed_in_round", lambda s, g, cached, full: (g + 1, g + full) if cached else (s + g, s + g - 1), "gamma passes"),
+    ("fed_in_round", lambda s, g, cached, full: (g + 1 + full, g) if cached else (s, s), "not the target's"),
+    ("distribution_of_drawing_twice", accepted_as_drafted, "does not have the distribution q"),
+    ("samples_needed", lambda p, w, x: x / ((w - p) ** 2 / p).mean(), "not a mean"),
+    ("samples_needed", lambda p, w, x: x / ((w - p) ** 2 / p), "add up over the categories"),
+    ("tokens_from_positions", added_before_it_is_multiplied, "multiply first, then add"),
+    ("tokens_from_positions", lambda a: 1 + prod(a), "counts as one token"),
+    ("identity_sides", every_last_one, "comes only after a whole accepted draft"),
+    ("identity_sides", only_resampled, "comes only after a whole accepted draft"),
+    ("identity_sides", accepted_as_length, "without the one that the target adds"),
+    ("speed", lambda p, n, a, b: (sum(a[1:]) / sum(b[1:]), sum(x - p for x in n[1:]) / sum(b[1:])), "are swapped"),
+    ("speed", lambda p, n, a, b: (sum(x - p for x in n[1:]) / sum(b[1:]), sum(a) / sum(b)), "counted in the ratio"),
+    ("speed", median_times, "medians are divided"),
+    ("break_even_batch", a_tie_loses, "breaks even loses nothing"),
+    ("break_even_batch", tokens_forgotten, "with `tokens` plain passes"),
 ]

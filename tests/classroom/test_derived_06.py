@@ -1,6 +1,7 @@
 """What notebook 06 derives is what the module does."""
 
 import json
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +20,7 @@ SETTINGS = (sl.Sampling(), sl.Sampling(0.8, top_k=9), sl.Sampling(0))
 def test_the_loop_with_caches_of_06(sampling):
     functions = derived("06_kv_cache_and_rollback", "cached_round", "write_speculatively", "rollback")
     target, draft = tiny_gpt2(0, layers=2), tiny_gpt2(1, layers=1)
-    ids = torch.tensor([[3, 1, 4, 1, 5]])
-    for new, gamma in ((1, 3), (2, 1), (5, 5), (24, 3)):
+    for ids, new, gamma in product((torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([[3]])), (1, 2, 5, 24), (1, 3, 5)):
         caches = sl.CachedModel(target), sl.CachedModel(draft)
         text = functions["write_speculatively"](*caches, ids, new, gamma, sampling, 4)
         g = sl.speculative(target, draft, ids, new, gamma=gamma, sampling=sampling, generator=4)

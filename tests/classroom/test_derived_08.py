@@ -228,3 +228,12 @@ def test_the_sliders_move_the_page():
     assert page.value == widgets.speed_page(0.7, 0.077, 0.1075)
     alpha.value, c.value, extra.value = 0.9, 0.2, 0.0
     assert page.value == widgets.speed_page(0.9, 0.2, 0.0)
+
+
+@pytest.mark.parametrize(("alpha", "c"), [(0.1, 0.5), (0.0, 0.124), (0.0, 0.0)])
+def test_marks_of_a_draft_model_that_never_pays_are_in_the_figure(alpha, c, shown, recwarn):
+    """What somebody sets who wants to see speculation lose: the diamonds lay above the figure."""
+    plots.plot_marginal(alpha, c, "marginal")
+    axis = shown[-1].axes[0]
+    assert axis.get_ylim()[1] > max(*axis.lines[-1].get_ydata(), 0)
+    assert not list(recwarn)

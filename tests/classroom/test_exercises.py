@@ -12,7 +12,7 @@ import torch
 
 from spec_lib import checks
 from spec_lib.checks.clinic import Diagnosis
-from spec_lib.checks.engine import PLACEHOLDER, Case, Exercise
+from spec_lib.checks.engine import NOTHING, PLACEHOLDER, Case, Exercise
 from tests.classroom.student_answers import ANSWERS
 from tests.helpers.answers import solution, solutions, stub, stubs
 
@@ -40,7 +40,7 @@ def test_every_exercise_has_a_check_a_stub_and_a_solution():
 @pytest.mark.parametrize("name", EXERCISES)
 def test_the_shown_solution_passes(name, capsys):
     assert CHECKS[name](solution(name)) is True
-    assert capsys.readouterr().out.startswith("Right, in all ")
+    assert capsys.readouterr().out.startswith(("Right.", "Right, in all "))
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -48,6 +48,19 @@ def test_the_stub_is_told_to_be_one(name, capsys):
     for function in (stub(name), lambda *a: ..., lambda *a: None):
         assert CHECKS[name](function) is False
         assert capsys.readouterr().out == f"{PLACEHOLDER}\n"
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_lines_without_a_return_are_no_placeholder(name, capsys):
+    def computed(*arguments):
+        len(arguments)  # a `return` is missing before it
+
+    def printed(*arguments):
+        print(end="")
+
+    for function in (computed, printed):
+        assert CHECKS[name](function) is False
+        assert capsys.readouterr().out == f"{NOTHING}\n"
 
 
 @pytest.mark.parametrize("name", EXERCISES)

@@ -131,10 +131,12 @@ def test_07_goes_on_where_nothing_can_be_tested(p, q):
         "found[name] = clinic",
         "patients = checks.ward",
         "table = clinic.power_table",
+        "two = faulty.SIX",
         "plain, fast, same",
     )
     said = "".join(run("07", w, space) for w in (*words, "turned = {"))
     assert "one: all counts share one category" in said and "nan" not in said
+    assert "One of the two categories is empty" in said
 
 
 # ----------------------------------------------------------------------- 00, 03, 04, 08: everything or nothing accepted
@@ -284,6 +286,14 @@ def test_09_the_prompt_fits_both_models(sizes, read):
     assert ("instead of 500" in said) == (read < 500) and f"{read} by the target\n" in said
     times = benchmark.first_token(space["pair"], space["long"], gamma=4, runs=1)
     assert all(len(t) == 1 for t in times.values())
+
+
+@pytest.mark.parametrize(("margin", "said"), [(None, "no interval"), (0.25, "1.40 +- 0.25")])
+def test_09_says_that_one_greedy_text_has_no_interval(margin, said):
+    """What a class tries first is temperature 0; one prompt then gives one text, however often it is written."""
+    row = SimpleNamespace(speedup=1.4, margin=margin, seconds=1.0)
+    timed = SimpleNamespace(Setting=dict, compare=lambda *a: None, rows=lambda found: [None, row])
+    assert said in run("09", "my_prediction = ", {"benchmark": timed, "pair": pair_of(None, None)})
 
 
 # ------------------------------------------------------------------------------- 13: GPT-2s, and what is not quite one

@@ -179,15 +179,16 @@ def _in_general(yours: Nested, expected: Nested) -> str:
     shapes = _shape(yours), _shape(expected)
     if not mine or not theirs:
         return ""
-    if len(theirs) == 1 < len(mine):
-        return f"one number is asked for, and these are {len(mine)}"
-    if shapes[0] != shapes[1] and len(mine) != len(theirs) and max(map(len, shapes)) > 1:
-        return f"the shape is {shapes[0]}, and {shapes[1]} is asked for (dimensions of 1 are left out)"
-    if abs(len(mine) - len(theirs)) == 1:
-        much = "many" if len(mine) > len(theirs) else "few"
-        return f"this is one number too {much}: look at where a range or a slice begins and ends"
     if len(mine) != len(theirs):
-        return f"these are {len(mine)} numbers, and {len(theirs)} are asked for"
+        these = f"these are {len(mine)} numbers" if len(mine) > 1 else "this is one number"
+        if len(theirs) == 1:
+            return f"one number is asked for, and {these}"
+        if len(mine) > 1 and max(map(len, shapes)) > 1:
+            return f"the shape is {shapes[0]}, and {shapes[1]} is asked for (dimensions of 1 are left out)"
+        if len(mine) > 1 and abs(len(mine) - len(theirs)) == 1:
+            much = "many" if len(mine) > len(theirs) else "few"
+            return f"this is one number too {much}: look at where a range or a slice begins and ends"
+        return f"{these}, and {len(theirs)} are asked for"
     if shapes[0] == shapes[1] and (len(shapes[1]) > 1 or len(mine) > SHOWN):  # too many to compare by eye
         place, a, b = _first_difference(yours, expected)
         return f"the first number that differs, counted from 0, is {place}: {_show(a)} instead of {_show(b)}"

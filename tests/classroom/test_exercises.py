@@ -226,6 +226,7 @@ OF_FIVE = Exercise((Case("five", (), [1.0, 2.0, 3.0, 4.0, 5.0]),), {})
     [
         (OF_FIVE, [1, 2, 3, 4, 5, 6], "one number too many: look at where a range or a slice begins and ends"),
         (OF_FIVE, [2, 3, 4, 5], "one number too few: look at where a range or a slice begins and ends"),
+        (OF_FIVE, 15.0, "this is one number, and 5 are asked for"),
         (OF_FIVE, [1, 2], "these are 2 numbers, and 5 are asked for"),
         (OF_FIVE, [[1, 2], [3, 4]], "the shape is (2, 2), and (5,) is asked for"),
         (OF_FIVE, [1, 2, 3, 4, 6], ""),  # seen at a glance

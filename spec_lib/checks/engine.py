@@ -117,7 +117,9 @@ class Exercise:
                 agreements[hint] = sum(agrees)
         if agreements:
             return max(agreements, key=agreements.__getitem__)  # of equals, the first
-        return ROUNDED if _nearly(flat(yours), flat(expected)) else ""
+        if _nearly(flat(yours), flat(expected)):
+            return ROUNDED
+        return "" if self.secret else _in_general(yours, expected)
 
     def _explains(self, hint: str, answers: Sequence[Answer]) -> bool:
         """Whether a hint fits every answer; cases in which the answer is no number count for nothing."""
@@ -208,6 +210,45 @@ def _nearly(a: Sequence[float], b: Sequence[float]) -> bool:
     """Whether fractions differ by no more than what 16 bits lose (bfloat16: 1 in 256)."""
     fractions = any(x != round(x) for x in b if math.isfinite(x))
     return fractions and len(a) == len(b) and all(abs(x - y) <= abs(y) / 128 for x, y in zip(a, b, strict=True))
+
+
+def _in_general(yours: Nested, expected: Nested) -> str:
+    """What can be said of any wrong answer: how many numbers it has, or where the first of many is wrong."""
+    mine, theirs = flat(yours), flat(expected)
+    shapes = _shape(yours), _shape(expected)
+    if not mine or not theirs:
+        return ""
+    if len(mine) != len(theirs):
+        these = f"these are {len(mine)} numbers" if len(mine) > 1 else "this is one number"
+        if len(theirs) == 1:
+            return f"one number is asked for, and {these}"
+        if len(mine) > 1 and max(map(len, shapes)) > 1:
+            return f"the shape is {shapes[0]}, and {shapes[1]} is asked for (dimensions of 1 are left out)"
+        if len(mine) > 1 and abs(len(mine) - len(theirs)) == 1:
+            much = "many" if len(mine) > len(theirs) else "few"
+            return f"this is one number too {much}: look at where a range or a slice begins and ends"
+        return f"{these}, and {len(theirs)} are asked for"
+    if shapes[0] == shapes[1] and (len(shapes[1]) > 1 or len(mine) > SHOWN):  # too many to compare by eye
+        place, a, b = _first_difference(yours, expected)
+        return f"the first number that differs, counted from 0, is {place}: {_show(a)} instead of {_show(b)}"
+    return ""
+
+
+def _first_difference(a: Nested, b: Nested) -> tuple[list[int], Nested, Nested]:
+    """Where two lists first differ, as indices, and what stands there in each."""
+    if not isinstance(a, list) or not isinstance(b, list) or len(a) != len(b):
+        return [], a, b
+    at = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if not _same(x, y))
+    place, *numbers = _first_difference(a[at], b[at])
+    return [at, *place], *numbers
+
+
+def _shape(values: Nested) -> tuple[int, ...]:
+    """The shape of nested lists, as far as all parts have one: ((1, 2), (3, 4)) is (2, 2), and ((1, 2), 3) is (2,)."""
+    if not isinstance(values, list):
+        return ()
+    inner = [_shape(item) for item in values]
+    return (len(values), *(inner[0] if len(set(inner)) == 1 else ()))
 
 
 def _side_by_side(answer: Answer, expected: object) -> tuple[str, str]:

@@ -51,6 +51,15 @@ TWO_WAYS = Exercise.against(
                 float(p[_favourite(q)]),
             ]
         ),
+        "no acceptance is above 1: weight each ratio with the probability q(x) of drawing x": (
+            lambda p, q: [sum(min(1.0, float(a / b)) for a, b in zip(p, q, strict=True)), float(p[_favourite(q)])]
+        ),
+        "the overlap is the sum of min(p, q), not their mean": (
+            lambda p, q: [_sampled(p, q) / len(p), float(p[_favourite(q)])]
+        ),
+        "this is the number of q's favourite: asked for is the p that it has": (
+            lambda p, q: [_sampled(p, q), float(_favourite(q))]
+        ),
     },
 )
 
@@ -69,14 +78,14 @@ def _found(
     sizes=reversed,  # of the lengths
     shift=0,  # of what is copied
     full=False,  # whether it must be k tokens
-    copy=lambda following, n, k: following[:k],
+    copy=lambda following, n, k: following[:k],  # None: the match
 ):
     """What is copied after the first match that counts, or an empty list."""
     size = len(text)
     for n in sizes(range(1, longest + 1)):
         for i in order(range(size)):
             if n <= size and text[i : i + n] == text[size - n :] and ends(i, n, size):
-                copied = list(copy(text[i + n + shift :], n, k))
+                copied = list(copy(text[i + n + shift :], n, k) if copy else text[i : i + k])
                 if not full or len(copied) == k:
                     return copied
     return []
@@ -109,6 +118,12 @@ FIND = Exercise.against(
         "off by one: the copy begins right after the match": lambda t, longest, k: _found(t, longest, k, shift=1),
         "off by one: the matched tokens themselves are not copied": (
             lambda t, longest, k: _found(t, longest, k, shift=-1)
+        ),
+        "this is the match itself: what followed it begins at i + n": (
+            lambda t, longest, k: _found(t, longest, k, copy=None)
+        ),
+        "the latest match of n tokens that something follows begins at len(text) - n - 1": (
+            lambda t, longest, k: _found(t, longest, k, ends=lambda i, n, size: i + n < size - 1)
         ),
         "at most k tokens": lambda t, longest, k: _found(t, longest, len(t)),
         "fewer than k tokens will do, where the text ends": lambda t, longest, k: _found(t, longest, k, full=True),
@@ -178,6 +193,9 @@ CHOOSE = Exercise.against(
         ),
         "1.2 is the cost of the whole pass over five tokens, not of each": lambda drafts: _fastest(
             _formula(drafts, 6.0)
+        ),
+        "alpha comes first and c third: walltime_improvement(alpha, gamma, c, score_cost)": lambda drafts: _fastest(
+            [sum(c**i for i in range(5)) / (4 * alpha + 1.2) for alpha, c in drafts]
         ),
         "this is the speed-up of the fastest: return its index": lambda drafts: max(_formula(drafts)),
         "this is the fastest itself: return its index": lambda drafts: drafts[_fastest(_formula(drafts), 0)],

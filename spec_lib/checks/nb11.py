@@ -76,6 +76,15 @@ def _shared(p: Numbers, q: Numbers, rates=max, both: bool = True, own: bool = Tr
     return total
 
 
+def _both(p: Numbers, q: Numbers) -> list[int]:
+    return [x for x, (a, b) in enumerate(zip(p, q, strict=True)) if a and b]
+
+
+def _alone(p: Numbers, q: Numbers, x: int) -> float:
+    """The probability that x wins both races."""
+    return 1 / sum(max(c / p[x], d / q[x]) for c, d in zip(p, q, strict=True))
+
+
 SAME_PROBABILITY = Exercise.against(
     lambda p, q: sum(
         min(a, b) / sum(max(c * min(a, b) / a, d * min(a, b) / b) for c, d in zip(p, q, strict=True))
@@ -118,6 +127,15 @@ SAME_PROBABILITY = Exercise.against(
         ),
         "the chance of x is 1 over its sum of rates": lambda p, q: sum(
             sum(max(c / a, d / b) for c, d in zip(p, q, strict=True)) for a, b in zip(p, q, strict=True) if a and b
+        ),
+        "each x has a sum of its own: add 1 over each, instead of 1 over them all": (
+            lambda p, q: 1 / (sum(1 / _alone(p, q, x) for x in _both(p, q)) or math.inf)
+        ),
+        "each ratio has the p or the q of x below its own: p_y/p_x and q_y/q_x": lambda p, q: sum(
+            1 / sum(max(c / q[x], d / p[x]) for c, d in zip(p, q, strict=True)) for x in _both(p, q)
+        ),
+        "one clock for y in both races: the larger of its two rates, not their sum": (
+            lambda p, q: _shared(p, q, rates=lambda c, d: c + d)
         ),
         "0 / 0 is nan: leave each x with a zero in p or q out of the outer sum": (
             lambda p, q: math.nan if any(a == 0 or b == 0 for a, b in zip(p, q, strict=True)) else _shared(p, q)

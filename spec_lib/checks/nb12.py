@@ -59,6 +59,32 @@ SEES = Exercise.against(
         "new tokens are the second dimension and columns the last one, not the other way round": (
             lambda at, end: [[list(column) for column in zip(*text, strict=True)] for text in _sees(at, end)]
         ),
+        "turned round: a column is seen if its number is at most the position, not at least": (
+            lambda at, end: _sees(at, end, lambda rows, i, j, c: c >= rows[i][j])
+        ),
+        "each new token has a position of its own: here all of a text see as far as its first": (
+            lambda at, end: _sees(at, end, lambda rows, i, j, c: c <= rows[i][0])
+        ),
+        "texts are the first dimension and new tokens the second, not the other way round": (
+            lambda at, end: [list(tokens) for tokens in zip(*_sees(at, end), strict=True)]
+        ),
+        "column 0 is a column like the others, and every token sees it": (
+            lambda at, end: _sees(at, end, lambda rows, i, j, c: 0 < c <= rows[i][j])
+        ),
+        "the last column, end - 1, is seen as well by a token that stands there": (
+            lambda at, end: _sees(at, end, lambda rows, i, j, c: c <= rows[i][j] and c < end - 1)
+        ),
+        "that is one column too many: torch.arange(end) holds the first `end`": (
+            lambda at, end: [
+                [[*row, int(end <= at[i, j])] for j, row in enumerate(text)] for i, text in enumerate(_sees(at, end))
+            ]
+        ),
+        "that is one column too few: torch.arange(end) holds the first `end`": (
+            lambda at, end: [[row[:-1] for row in text] for text in _sees(at, end)]
+        ),
+        "the number of columns is `end`, whatever is seen of them": (
+            lambda at, end: [[row[: int(at.max()) + 1] for row in text] for text in _sees(at, end)]
+        ),
     },
     errors={
         "RuntimeError": "at is (texts, n): give it a last dimension of 1, at[..., None], to compare it with the columns"
@@ -154,6 +180,15 @@ BATCH_SPEEDUP = Exercise.against(
         "the bonus or resampled token costs no draft pass: gamma of them": (
             lambda t, v, d, b, g: _gain(t, v, d, b, g, passes=g + 1)
         ),
+        "tokens per target pass are those that the round writes, the last one included: take them as they are": (
+            lambda t, v, d, b, g: _gain(t - 1, v, d, b, g)
+        ),
+        "a draft pass reads one token of each text, whatever gamma is: v_draft(batch)": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, drafted=d(b * g))
+        ),
+        "each text has gamma + 1 tokens in the verification pass: batch times gamma + 1, not plus": (
+            lambda t, v, d, b, g: _gain(t, v, d, b, g, block=v(b + g + 1))
+        ),
         "parentheses: the whole round, verification and drafting, is the denominator": (
             lambda t, v, d, b, g: t * v(b) / v(b * (g + 1)) + g * d(b)
         ),
@@ -161,6 +196,7 @@ BATCH_SPEEDUP = Exercise.against(
             lambda t, v, d, b, g: _gain(1.0, v, d, b, g)
         ),
     },
+    errors={"TypeError": "v and v_draft are functions: v(batch) is the time of a pass over one token of each text"},
 )
 
 
@@ -198,6 +234,9 @@ STEPS = Exercise.against(
         "this waits until a whole batch is done; a text that ends makes room at once": _static,
         "this divides the work evenly: a text cannot be cut into pieces": (
             lambda rounds, slots: -(-sum(rounds) // slots)
+        ),
+        "this divides the work evenly, and not even into whole steps: a text cannot be cut into pieces": (
+            lambda rounds, slots: sum(rounds) / slots
         ),
         "the longest text alone is not enough: others wait for a slot": lambda rounds, slots: max(rounds),
         "texts come in their order: none may jump the queue": (

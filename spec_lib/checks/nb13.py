@@ -104,6 +104,12 @@ GROWN = Exercise.against(
         "this was rounded down, and `needed` positions do not fit": (
             lambda c, n, needed, step: _written(c, n, max(c.shape[2], step * (needed // step)))
         ),
+        "what is new holds zeros, not ones": lambda c, n, needed, step: torch.where(
+            torch.arange(_steps(needed, step))[:, None] < n, _grown(c, n, needed, step), 1.0
+        ),
+        "one position too few was copied: the first `length` are as before": (
+            lambda c, n, needed, step: _written(c, max(0, n - 1), _steps(needed, step))
+        ),
         "the room was added in front: position i of the text must stay position i of the cache": (
             lambda c, n, needed, step: _written(
                 c,
@@ -115,6 +121,7 @@ GROWN = Exercise.against(
         ),
     },
     afterwards=_of_one_kind,
+    errors={"RuntimeError": "what is copied does not fit: positions are dimension 2, and `needed` is rounded up"},
 )
 
 
@@ -148,6 +155,7 @@ NEXT_LENGTH = Exercise.against(
         "5 drafted and 3 accepted, then 4 drafted and accepted": ([(5, 3), (4, 4)], 5),
         "1 drafted, none accepted": ([(2, 0), (1, 0)], 2),
         "three rounds": ([(3, 3), (5, 5), (7, 1)], 3),
+        "8 drafted and accepted": ([(6, 6), (8, 8)], 6),
     },
     mistakes={
         "two more only where the whole draft was accepted: some of it is not enough": (
@@ -165,6 +173,16 @@ NEXT_LENGTH = Exercise.against(
                 first if not rounds else rounds[-1][1] + 2 if len(set(rounds[-1])) == 1 else max(1, rounds[-1][1] - 1)
             )
         ),
+        "before the first round nothing was accepted or rejected: return `first` as it is": (
+            lambda rounds, first: _next(rounds, first) if rounds else first + 2
+        ),
+        "turned round: two more after a whole acceptance, one fewer after a rejection": lambda rounds, first: (
+            first if not rounds else _next([(d, 0 if d == a else d) for d, a in rounds], first)
+        ),
+        "after a whole acceptance two more are drafted, not twice as many": (
+            lambda rounds, first: _next(rounds, first, up=rounds[-1][0] if rounds else 0)
+        ),
+        "this rule has no upper limit: after 8 tokens come 10": lambda rounds, first: min(8, _next(rounds, first)),
         "after a rejection the length falls by one; it does not begin again at `first`": (
             lambda rounds, first: _next(rounds, first) if not rounds or len(set(rounds[-1])) == 1 else first
         ),
@@ -219,9 +237,24 @@ VISIBLE = Exercise.against(
         "rows are new tokens and columns positions, not the other way round": (
             lambda s, n, b: [[int(j <= s + i) for i in range(n)] for j in range(b)]
         ),
+        "turned round: a position is seen if it is at most the token's own, not at least": (
+            lambda s, n, b: _seen(s, n, b, lambda i, j: j >= s + i)
+        ),
+        "the token's own position alone is not enough: all before it, too": (
+            lambda s, n, b: _seen(s, n, b, lambda i, j: j == s + i)
+        ),
+        "everything is seen, the tokens to come and what was rolled back as well": (
+            lambda s, n, b: _seen(s, n, b, lambda i, j: True)
+        ),
+        "the cache has `bucket` positions, whatever is text: the mask has a column for each": (
+            lambda s, n, b: [row[: s + n] for row in _seen(s, n, b)]
+        ),
         "the bucket beyond the text is seen: it holds zeros, or what was rolled back": (
             lambda s, n, b: _seen(s, n, b, lambda i, j: j <= s + i or j >= s + n)
         ),
+    },
+    errors={
+        "RuntimeError": "compare a row of `bucket` positions with a column of n: (start + torch.arange(n))[:, None]"
     },
 )
 

@@ -84,6 +84,23 @@ TWO_CANDIDATES = Exercise.against(
         "the second is verified against the residual, what is drawn after both against the residual of the residual": (
             lambda p, q: _two(p, q, second=lambda p, q: _overlap(_left(_left(p, q), q), q))
         ),
+        "the second is accepted with the overlap of the residual and q, sum min, not with the sum of their products": (
+            lambda p, q: _two(p, q, second=lambda p, q: math.fsum(a * b for a, b in zip(_left(p, q), q, strict=True)))
+        ),
+        "this is the second's acceptance, given that the first was rejected: weight it, and add the first's": (
+            lambda p, q: _overlap(_left(*_lists(p, q)), _lists(p, q)[1])
+        ),
+        "the second is looked at if the first was rejected: weight it with 1 minus the first, not 1 minus the second": (
+            lambda p, q: _two(
+                p,
+                q,
+                second=lambda p, q: _overlap(_left(p, q), q) * (1 - _overlap(_left(p, q), q)),
+                rest=lambda first: 1.0,
+            )
+        ),
+        "the second candidate is drawn from q, as the first: compare the residual with q, not with itself": (
+            lambda p, q: _two(p, q, second=lambda p, q: 1.0)
+        ),
         "where p equals q, nothing is left and 0 is divided by 0: sl.residual gives p there": (
             lambda p, q: math.nan if _overlap(*_lists(p, q)) > 1 - 1e-12 else _two(p, q)
         ),
@@ -114,6 +131,10 @@ def _last_row_added(parents: Sequence[int]) -> list[list[int]]:
     return rows
 
 
+def _level(parents: Sequence[int], node: int) -> int:
+    return 0 if node < 0 else 1 + _level(parents, parents[node])
+
+
 def _until_zero(line: Sequence[int]) -> Sequence[int]:
     """A node and its ancestors, as `if parent > 0` finds them: node 0 only for itself."""
     return line[:1] + [node for node in line[1:] if node]
@@ -127,6 +148,7 @@ TREE_MASK = Exercise.against(
         "two siblings": ([-1, -1],),
         "the tree of six": ([-1, -1, 0, 0, 1, 2],),
         "three levels, mixed": ([-1, 0, -1, 2, 1, 3, 3],),
+        "five levels": ([-1, -1, 0, 2, 3, 4],),
     },
     mistakes={
         "this is a chain's mask: an earlier node is seen only if it is an ancestor": (
@@ -138,6 +160,15 @@ TREE_MASK = Exercise.against(
         ),
         "rows are the nodes that look, columns those that are seen: this is turned round": (
             lambda parents: [list(row) for row in zip(*_sees(parents, lambda line, i, j: j in line), strict=True)]
+        ),
+        "not only the parent and its parent: all ancestors up to the root": (
+            lambda parents: _sees(parents, lambda line, i, j: j in line[:3])
+        ),
+        "an earlier level is not enough: a node sees its own ancestors there, not their siblings": (
+            lambda parents: _sees(parents, lambda line, i, j: j == i or _level(parents, j) < _level(parents, i))
+        ),
+        "the parent's row replaces the node's own here: a node sees itself, besides what its parent sees": (
+            lambda parents: _sees(parents, lambda line, i, j: j == line[-1])
         ),
         "siblings do not see each other: they are other texts": (
             lambda parents: _sees(parents, lambda line, i, j: j in line or parents[j] == parents[i])

@@ -705,6 +705,110 @@ def accepted_as_drafted(p, q):
     return agree * q + (1 - agree) * p
 
 
+def matched_tokens(text, longest, k):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - n - 1, -1, -1):
+            if text[i : i + n] == text[-n:]:
+                return text[i : i + k]
+    return []
+
+
+def begins_one_early(text, longest, k):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - n - 2, -1, -1):
+            if text[i : i + n] == text[-n:]:
+                return text[i + n : i + n + k]
+    return []
+
+
+def alpha_and_c_changed_places(drafts):
+    gains = [sl.walltime_improvement(c, 4, alpha, lambda n: 1.2) for alpha, c in drafts]
+    return gains.index(max(gains)) if max(gains) > 1 else -1
+
+
+def divided_once(p, q):
+    rates = [max(a / p[x], b / q[x]) for x in range(len(p)) if p[x] and q[x] for a, b in zip(p, q, strict=True)]
+    return 1 / sum(rates) if rates else 0.0
+
+
+def crossed(p, q):
+    winners = [x for x in range(len(p)) if p[x] and q[x]]
+    return sum(1 / sum(max(a / q[x], b / p[x]) for a, b in zip(p, q, strict=True)) for x in winners)
+
+
+def two_clocks(p, q):
+    winners = [x for x in range(len(p)) if p[x] and q[x]]
+    return sum(1 / sum(a / p[x] + b / q[x] for a, b in zip(p, q, strict=True)) for x in winners)
+
+
+def shares(p, q):
+    winners = [x for x in range(len(p)) if p[x] and q[x]]
+    return [1 / sum(max(a / p[x], b / q[x]) for a, b in zip(p, q, strict=True)) for x in winners] or [0.0]
+
+
+def seen_to(last):
+    return lambda at, end: torch.arange(last(at, end)) <= at[..., None]
+
+
+def rounded_down(cache, length, needed, step):
+    larger = cache.new_zeros(*cache.shape[:2], needed // step * step, cache.shape[3])
+    larger[:, :, :length] = cache[:, :, :length]
+    return larger
+
+
+def grown_along(dim, cache, length, needed, step):
+    shape = list(cache.shape)
+    shape[dim] = -(-needed // step) * step
+    larger = cache.new_zeros(shape)
+    larger[tuple(slice(n) for n in cache.shape)] = cache
+    return larger
+
+
+def as_up_and_down(rounds, first):
+    if not rounds:
+        return first
+    drafted, accepted = rounds[-1]
+    return min(8, drafted + 2) if accepted == drafted else max(1, drafted - 1)
+
+
+def parent_and_its_parent(parents):
+    mask = torch.eye(len(parents))
+    for i, parent in enumerate(parents):
+        if parent >= 0:
+            mask[i, parent] = 1
+            if parents[parent] >= 0:
+                mask[i, parents[parent]] = 1
+    return mask
+
+
+def all_of_earlier_levels(parents):
+    depth = []
+    for parent in parents:
+        depth.append(0 if parent < 0 else depth[parent] + 1)
+    depth = torch.tensor(depth)
+    return (depth < depth[:, None]) | torch.eye(len(parents)).bool()
+
+
+def row_of_the_parent(parents):
+    mask = torch.eye(len(parents))
+    for i, parent in enumerate(parents):
+        if parent >= 0:
+            mask[i] = mask[parent]
+    return mask
+
+
+def next_or(rounds, first, factor=None):
+    if not rounds:
+        return first
+    drafted, accepted = rounds[-1]
+    return (drafted * factor if factor else drafted + 2) if accepted == drafted else max(1, drafted - 1)
+
+
+def once_more(p, q, second):
+    first = torch.minimum(p, q).sum()
+    return first + (1 - first) * second
+
+
 # (exercise, answer, words that the check says)
 ANSWERS = [
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
@@ -977,4 +1081,43 @@ ANSWERS = [
     ("speed", median_times, "medians are divided"),
     ("break_even_batch", a_tie_loses, "breaks even loses nothing"),
     ("break_even_batch", tokens_forgotten, "with `tokens` plain passes"),
+    ("two_ways", lambda p, q: (torch.minimum(p, q).sum(), q.argmax()), "asked for is the p that it has"),
+    ("two_ways", lambda p, q: (torch.minimum(p, q).mean(), p[q.argmax()]), "not their mean"),
+    ("two_ways", lambda p, q: ((p / q).clamp(max=1).sum(), p[q.argmax()]), "no acceptance is above 1"),
+    ("two_ways", lambda p, q: (torch.minimum(p, q), p[q.argmax()]), "4 numbers, and 2 are asked for"),
+    ("find", matched_tokens, "this is the match itself"),
+    ("find", begins_one_early, "begins at len(text) - n - 1"),
+    ("find", lambda text, longest, k: searched(text, longest, k + 1), "one number too many"),
+    ("choose", alpha_and_c_changed_places, "alpha comes first and c third"),
+    ("same_probability", shares, "one number is asked for, and these are 2"),
+    ("same_probability", divided_once, "instead of 1 over them all"),
+    ("same_probability", crossed, "the p or the q of x below its own"),
+    ("same_probability", two_clocks, "not their sum"),
+    ("sees", lambda at, end: torch.arange(end) >= at[..., None], "not at least"),
+    ("sees", seen_to(lambda at, end: end + 1), "one column too many"),
+    ("sees", seen_to(lambda at, end: end - 1), "one column too few"),
+    ("sees", seen_to(lambda at, end: int(at.max()) + 1), "whatever is seen of them"),
+    ("sees", lambda at, end: (torch.arange(end) <= at[..., None]) & (torch.arange(end) < end - 1), "the last column"),
+    ("sees", lambda at, end: torch.arange(end) <= at[:, :1, None] + 0 * at[..., None], "as far as its first"),
+    ("sees", lambda at, end: (torch.arange(end) <= at[..., None]).transpose(0, 1), "texts are the first dimension"),
+    ("batch_speedup", lambda t, v, d, b, g: (t - 1) * v(b) / (v(b * (g + 1)) + g * d(b)), "the last one included"),
+    ("batch_speedup", lambda t, v, d, b, g: t * v(b) / (v(b * (g + 1)) + g * d(b * g)), "whatever gamma is"),
+    ("batch_speedup", lambda t, v, d, b, g: t * v(b) / (v(b + g + 1) + g * d(b)), "not plus"),
+    ("batch_speedup", lambda t, v, d, b, g: t * v / (v + g * d), "v and v_draft are functions"),
+    ("steps", lambda rounds, slots: sum(rounds) / slots, "not even into whole steps"),
+    ("grown", rounded_down, "`needed` is rounded up"),
+    ("grown", lambda *a: grown_along(3, *a), "the shape is (2, 2, 4), and (2, 4) is asked for"),
+    ("next_length", as_up_and_down, "after 8 tokens come 10"),
+    ("next_length", lambda rounds, first: next_or(rounds, first + 2), "return `first` as it is"),
+    ("next_length", lambda rounds, first: next_or(rounds, first, 2), "not twice as many"),
+    ("visible", lambda s, n, b: torch.arange(b) >= s + torch.arange(n)[:, None], "not at least"),
+    ("visible", lambda s, n, b: torch.arange(b) == s + torch.arange(n)[:, None], "not enough"),
+    ("visible", lambda s, n, b: torch.ones(n, b), "everything is seen"),
+    ("visible", lambda s, n, b: torch.arange(b) <= s + torch.arange(n), "compare a row of `bucket` positions"),
+    ("visible", lambda s, n, b: torch.arange(s + n) <= s + torch.arange(n)[:, None], "a column for each"),
+    ("two_candidates", lambda p, q: once_more(p, q, (sl.residual(p, q) * q).sum()), "sum of their products"),
+    ("two_candidates", lambda p, q: torch.minimum(sl.residual(p, q), q).sum(), "weight it, and add the first's"),
+    ("tree_mask", parent_and_its_parent, "not only the parent and its parent"),
+    ("tree_mask", all_of_earlier_levels, "an earlier level is not enough"),
+    ("tree_mask", row_of_the_parent, "replaces the node's own"),
 ]

@@ -247,6 +247,39 @@ def test_a_wrong_answer_without_a_name_gets_no_hint(capsys):
     assert capsys.readouterr().out == "Not yet: one\n  yours     6\n  expected  2\n"
 
 
+COUNTED = Exercise((Case("a table", (), torch.arange(24.0).view(4, 6)),), {})
+OF_FIVE = Exercise((Case("five", (), [1.0, 2.0, 3.0, 4.0, 5.0]),), {})
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "hint"),
+    [
+        (OF_FIVE, [1, 2, 3, 4, 5, 6], "one number too many: look at where a range or a slice begins and ends"),
+        (OF_FIVE, [2, 3, 4, 5], "one number too few: look at where a range or a slice begins and ends"),
+        (OF_FIVE, 15.0, "this is one number, and 5 are asked for"),
+        (OF_FIVE, [1, 2], "these are 2 numbers, and 5 are asked for"),
+        (OF_FIVE, [[1, 2], [3, 4]], "the shape is (2, 2), and (5,) is asked for"),
+        (OF_FIVE, [1, 2, 3, 4, 6], ""),  # seen at a glance
+        (OF_FIVE, [[1, 2], 3, 4], "one number too few"),
+        (TWICE, [1.0, 2.0], "one number is asked for, and these are 2"),
+        (COUNTED, torch.arange(28.0).view(4, 7), "the shape is (4, 7), and (4, 6) is asked for"),
+        (COUNTED, torch.arange(24.0).view(4, 6) + (torch.arange(24.0) == 17).view(4, 6), "is [2, 5]: 18 instead of 17"),
+        (COUNTED, [*range(20), 99.0, 21.0, 22.0, 23.0], ""),  # of another shape, with another number
+    ],
+)
+def test_what_can_be_said_of_any_wrong_answer_is_told(exercise, answer, hint, capsys):
+    assert exercise.check(lambda *a: answer) is False
+    out = capsys.readouterr().out
+    assert hint in out, out
+    assert out.count("Hint: ") == bool(hint), out
+
+
+def test_a_search_is_not_given_away_by_a_hint_that_fits_any_answer(capsys):
+    secret = Exercise(COUNTED.cases, {}, secret=True)
+    assert secret.check(lambda: torch.arange(24.0).view(4, 6) + 1) is False
+    assert "Hint" not in capsys.readouterr().out
+
+
 def test_numbers_that_differ_late_are_shown_with_more_digits(capsys):
     assert TWICE.check(lambda x: 2 * float(torch.tensor(x).half())) is False
     out = capsys.readouterr().out
@@ -300,7 +333,7 @@ def test_a_search_is_not_given_away_and_its_order_does_not_matter(capsys):
     for right in ({8, 10, 12}, torch.tensor([12, 8, 10]), [12.0, 8.0, 10.0]):
         assert checks.check_misprinted_lines(lambda right=right: right)
     capsys.readouterr()
-    for wrong in ({1, 2, 3}, "lines 8, 9", ("8", "9", "10"), object()):
+    for wrong in ({1, 2, 3}, "lines 8, 9", ("8", "9", "10"), Unreadable()):  # no address, which may hold a 12
         assert not checks.check_misprinted_lines(lambda wrong=wrong: wrong)
     assert "12" not in capsys.readouterr().out
 

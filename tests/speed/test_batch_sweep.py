@@ -129,7 +129,7 @@ def test_seconds_and_their_parts_and_what_the_passes_predict(pair, priced):
 class Rectangle:
     """A model and its rectangle at once, which says how it was fed."""
 
-    vocab, device, max_length = 9, torch.device("cpu"), 20
+    vocab, device, max_length, length = 9, torch.device("cpu"), 20, 0
 
     def __init__(self):
         self.calls, self.lengths, self.model = [], [], self

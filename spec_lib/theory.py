@@ -23,6 +23,8 @@ def walltime_improvement(alpha: float, gamma: int, c: float, score_cost: Callabl
     Below 1, speculation loses.
     """
     _check(alpha, gamma, c)
+    if score_cost is not None and not callable(score_cost):
+        raise TypeError(f"score_cost must be a function of a number of tokens, as lambda n: 1.2, got {score_cost!r}")
     cost = score_cost(gamma + 1) if score_cost is not None and gamma else 1.0
     return expected_tokens(alpha, gamma) / (gamma * c + cost)
 

@@ -145,3 +145,9 @@ def test_a_prediction_from_measured_costs_is_the_theorem_with_them():
         predict(1.1, 4, 0.1, seconds)
     with pytest.raises(KeyError):
         predict(0.7, 3, 0.1, seconds)  # v(4) was not measured
+
+
+def test_a_cost_that_is_a_number_is_told_to_be_a_function():
+    for call in (lambda: walltime_improvement(0.7, 4, 0.1, 1.2), lambda: best_gamma(0.7, 0.1, 1.2)):
+        with pytest.raises(TypeError, match=r"must be a function of a number of tokens, as lambda n: 1\.2, got 1\.2"):
+            call()

@@ -290,6 +290,9 @@ def true_or_false(p, q, u):
     return [int(c < a / b) for a, b, c in zip(p, q, u, strict=True)]
 
 
+# (exercise, answer, words that the check says)
+
+
 def index_of_the_loop(p, q, u):
     for i in range(len(p)):
         if u[i] >= p[i] / q[i]:
@@ -642,7 +645,6 @@ def index_of_a_gain(drafts, gamma=4, v=lambda n: 1.2, swapped=False):
     return gains.index(max(gains)) if max(gains) > 1 else -1
 
 
-# (exercise, answer, words that the check says)
 ANSWERS = [
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
     ("count_accepted", indices, "Hint: these are the positions"),

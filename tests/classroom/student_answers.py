@@ -290,6 +290,9 @@ def true_or_false(p, q, u):
     return [int(c < a / b) for a, b, c in zip(p, q, u, strict=True)]
 
 
+# (exercise, answer, words that the check says)
+
+
 def index_of_the_loop(p, q, u):
     for i in range(len(p)):
         if u[i] >= p[i] / q[i]:

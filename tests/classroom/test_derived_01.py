@@ -1,6 +1,9 @@
 """What notebook 01 derives is what the module does."""
 
+import ast
+
 import matplotlib
+import nbformat
 import pytest
 import torch
 
@@ -8,6 +11,7 @@ import spec_lib as sl
 from spec_lib import plots
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.notebooks import derived
+from tests.helpers.paths import NOTEBOOKS
 
 matplotlib.use("Agg")
 
@@ -75,3 +79,17 @@ def test_the_cache_figure_computes_the_new_columns_only(shown, new, counts):
     )
     dark = [bar for bar in right.patches if bar.get_facecolor() == left.patches[0].get_facecolor()]
     assert len(dark) == 2 * new and len(left.patches) == len(right.patches) == 8
+
+
+def test_the_toy_distribution_is_not_replaced_by_a_later_cell():
+    """Who goes back to the cell of top-k finds the p that it is about: later cells give theirs other names."""
+    book = nbformat.read(next(NOTEBOOKS.glob("01_*.ipynb")), 4)
+    stored = []
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            top = ast.parse(cell.source)
+            local = (ast.FunctionDef, ast.comprehension)
+            inner = {id(n) for part in ast.walk(top) if isinstance(part, local) for n in ast.walk(part)}
+            names = [n for n in ast.walk(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            stored += [cell.source.splitlines()[0] for n in names if n.id == "p" and id(n) not in inner]
+    assert stored == ['words = ["king", "queen", "frog", "axe"]']

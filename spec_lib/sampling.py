@@ -47,7 +47,8 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """The distribution from which `sampling` draws the next token.
 
     logits: (..., vocab), any floating dtype.  Returns (..., vocab), float32 (float64 stays float64), rows summing
-    to 1, exactly 0 where sampling cannot go.  A row with a NaN logit comes out with a NaN, never as a distribution.
+    to 1, exactly 0 where sampling cannot go.  A row with a NaN logit, or of nothing but -inf,
+    comes out with a NaN, never as a distribution.
     Notebook 01.
     """
     x = logits if logits.dtype == torch.float64 else logits.float()  # 16 bit is too coarse for ratios

@@ -677,6 +677,8 @@ SERVER = (
     Text("half a header stays for ever", "server/serving", "if self.cycle is before:", "if False:"),
     Text("an answer that nobody reads stays for ever", "server/serving", "UNREAD_SECONDS, self.transport.abort",
          "UNREAD_SECONDS, id, 0"),
+    Text("an answer that is read on is given up all the same", "server/serving",
+         "        if self.unread_timer is not None:\n            self.unread_timer.cancel()\n", ""),
     Text("connections without end", "server/serving", "len(self.connections) > MOST:", "False:"),
     Text("any page may send texts", "server/app", '!= "application/json"', '== "none"'),
     Text("an engine that failed is used again", "server/worker", "self.engine, self.rows = None, {}",

@@ -74,6 +74,22 @@ def test_an_answer_that_nobody_reads_is_given_up(pair, monkeypatch):
         until(lambda: server.idle() and not server.worker.open, "rows are left")
 
 
+def test_an_answer_that_is_read_on_is_not_given_up(pair, monkeypatch):
+    """The bound is on a standstill, and ends with it: a slow reader gets the whole answer."""
+    resume, over = served.Bounded.resume_writing, []
+    monkeypatch.setattr(
+        served.Bounded, "resume_writing", lambda self: (resume(self), over.append(self.unread_timer.cancelled()))
+    )
+    big = sl.Pair(tiny_gpt2(0, context=9000), tiny_gpt2(1), Numbers())
+    with (
+        serving(big, engine=engine(8000, size=1), small=True) as server,
+        server.asking(prompt=[1], max_tokens=8000, stream=True) as opened,
+    ):
+        until(lambda: server.worker.metrics.totals["generation_tokens"] == 8000, "it does not get on")
+        read_until(opened, "[DONE]")
+        assert over and all(over)
+
+
 def test_connections_are_bounded(pair, monkeypatch):
     """Those beyond the bound are told so, in JSON; those beyond twice the bound are closed; then all is as before."""
     monkeypatch.setattr(served, "MOST", 4)

@@ -1060,6 +1060,7 @@ TEXTS = (
     Text("a head for another target", HEADS, "if head is None or not (", "if head is None and not ("),
     Text("a head loses the embedding's scale", HEADS, "10 * self.target[0]", "self.target[0]"),
     Text("lessons one position too early", HEADS, "ahead = 1", "ahead = 0"),
+    Text("an exit's lessons one position too late", HEADS, "ahead = 0", "ahead = 1"),
     Text("lessons with a token too few before it", LESSONS, "t[:, None] + 1 + along])\n            total",
          "t[:, None] + along])\n            total"),
     Text("the token of the lesson is the one before", LESSONS, "at[:, j] + 1]", "at[:, j]]"),

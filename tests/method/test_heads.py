@@ -462,6 +462,14 @@ def test_overlaps_are_those_of_a_trace(model, lessons):
     assert found == pytest.approx([s / len(starts) for s in sums], abs=1e-4)
 
 
+def test_an_exit_is_compared_with_what_follows_its_own_state(model):
+    """One token earlier than the other heads: when it drafts, the text's last token has been read."""
+    head, one = untrained(ExitHead, model, inner=24), Lessons.written(model, START, 1, 24, layer=1, quiet=True)
+    t = torch.arange(0, 24 - 2, 7)
+    p, q = uncached(model, one.ids[0])[t].softmax(-1), head.logits(one.hidden[0, t]).softmax(-1)
+    assert overlaps(head, one, positions=1) == pytest.approx([float(torch.minimum(p, q).sum(-1).mean())], abs=1e-4)
+
+
 def test_losses_by_hand():
     p, q, x = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([0])
     kl = 0.5 * math.log(5 / 2) + 0.3 * math.log(3 / 5) + 0.2 * math.log(2 / 3)

@@ -658,6 +658,8 @@ SERVER = (
     Text("one seed for all texts of a request", "server/app", "wanted.seed + index", "wanted.seed", ANSWERS),
     Text("top-k 40 for who says nothing", "server/asked", '("top_k", 0, 0, None)', '("top_k", 40, 0, None)'),
     Text("top-p .95 for who says nothing", "server/asked", '("top_p", 1.0, 0, 1)', '("top_p", 0.95, 0, 1)', ANSWERS),
+    Text("a factor of 0 is taken for one that changes nothing", "server/asked", '"repetition_penalty": (1,)',
+         '"repetition_penalty": (0,)'),
     Text("what is not supported is ignored", "server/asked", "if value is not None and not any(",
          "if False and not any(", ANSWERS),
     Text("0 is the same as false", "server/asked", "value == x and isinstance(value, bool) == isinstance(x, bool)",

@@ -679,6 +679,7 @@ SERVER = (
     Text("half a header stays for ever", "server/serving", "if self.cycle is before:", "if False:"),
     Text("an answer that nobody reads stays for ever", "server/serving", "UNREAD_SECONDS, self.transport.abort",
          "UNREAD_SECONDS, id, 0"),
+    Text("a client that leaves is an error in the log", "server/replies", "if work.done():", "if not work.done():"),
     Text("an answer that is read on is given up all the same", "server/serving",
          "        if self.unread_timer is not None:\n            self.unread_timer.cancel()\n", ""),
     Text("connections without end", "server/serving", "len(self.connections) > MOST:", "False:"),

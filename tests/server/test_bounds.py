@@ -5,6 +5,7 @@ The bounds are shortened here; `test_command` waits for the real ones after SIGT
 
 import contextlib
 import json
+import logging
 import socket
 import threading
 
@@ -88,6 +89,18 @@ def test_an_answer_that_is_read_on_is_not_given_up(pair, monkeypatch):
         until(lambda: server.worker.metrics.totals["generation_tokens"] == 8000, "it does not get on")
         read_until(opened, "[DONE]")
         assert over and all(over)
+
+
+def test_a_client_that_leaves_is_no_error_of_the_server(pair, caplog):
+    """It happens all the time: nothing of it belongs in the log."""
+    log, pause = logging.getLogger("uvicorn.error"), threading.Event()
+    with serving(pair, engine=engine(50, size=1, turn=lambda: pause.wait(0.05))) as server:
+        log.addHandler(caplog.handler)
+        with server.asking(prompt=[1], max_tokens=50, stream=True) as opened:
+            read_until(opened, "data: ")
+        until(lambda: server.counted("request_success_total", finished_reason="abort") == 1, "it is written on")
+    log.removeHandler(caplog.handler)
+    assert not caplog.records
 
 
 def test_connections_are_bounded(pair, monkeypatch):

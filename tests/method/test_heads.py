@@ -12,6 +12,7 @@ from torch.nn.functional import layer_norm, linear
 
 import spec_lib as sl
 from spec_lib import Sampling, TableModel
+from spec_lib.devices import single_thread
 from spec_lib.drafters import (
     LOSSES,
     EarlyExit,
@@ -537,6 +538,10 @@ def test_what_cannot_be_taught_is_said(model, lessons):
     for held, match in ((0, "held must be"), (70, "of 70 texts, 70 cannot be held out")):
         with refused(match):
             lessons.split(held)
+
+
+def test_a_head_is_taught_on_one_thread_where_its_target_reads_on_one(model, tiny):
+    assert Heads(tiny.target).threads is single_thread and Heads(model).threads is contextlib.nullcontext
 
 
 def test_training_works_in_inference_mode_too(model, lessons):

@@ -337,6 +337,13 @@ def test_refused_before_any_work(case):
     one_sentence(error, *words.split(" ... "))
 
 
+@pytest.mark.parametrize("option", [{"gamma": 0}, {"rule": "banana"}, {"slots": 0}, {"trace": "all"}], ids=str)
+def test_an_engine_refuses_options_when_it_is_made(option):
+    with pytest.raises(ValueError) as error:
+        sl.Engine(*batches.models(), **option)
+    one_sentence(error, *option)
+
+
 def test_models_and_drafters_that_cannot_work_in_a_batch_are_refused():
     target, draft = batches.models()
     head = promises.a_head(target)

@@ -12,6 +12,7 @@ from torch.nn.functional import layer_norm, linear
 
 import spec_lib as sl
 from spec_lib import Sampling, TableModel
+from spec_lib.devices import single_thread
 from spec_lib.drafters import (
     LOSSES,
     EarlyExit,
@@ -462,6 +463,14 @@ def test_overlaps_are_those_of_a_trace(model, lessons):
     assert found == pytest.approx([s / len(starts) for s in sums], abs=1e-4)
 
 
+def test_an_exit_is_compared_with_what_follows_its_own_state(model):
+    """One token earlier than the other heads: when it drafts, the text's last token has been read."""
+    head, one = untrained(ExitHead, model, inner=24), Lessons.written(model, START, 1, 24, layer=1, quiet=True)
+    t = torch.arange(0, 24 - 2, 7)
+    p, q = uncached(model, one.ids[0])[t].softmax(-1), head.logits(one.hidden[0, t]).softmax(-1)
+    assert overlaps(head, one, positions=1) == pytest.approx([float(torch.minimum(p, q).sum(-1).mean())], abs=1e-4)
+
+
 def test_losses_by_hand():
     p, q, x = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([0])
     kl = 0.5 * math.log(5 / 2) + 0.3 * math.log(3 / 5) + 0.2 * math.log(2 / 3)
@@ -529,6 +538,10 @@ def test_what_cannot_be_taught_is_said(model, lessons):
     for held, match in ((0, "held must be"), (70, "of 70 texts, 70 cannot be held out")):
         with refused(match):
             lessons.split(held)
+
+
+def test_a_head_is_taught_on_one_thread_where_its_target_reads_on_one(model, tiny):
+    assert Heads(tiny.target).threads is single_thread and Heads(model).threads is contextlib.nullcontext
 
 
 def test_training_works_in_inference_mode_too(model, lessons):

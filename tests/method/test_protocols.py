@@ -598,6 +598,9 @@ def test_options_are_spelled_out_and_keyword_only():
         assert inspect.Parameter.VAR_KEYWORD not in kinds.values()
         assert kinds["sampling"] == kinds["generator"] == inspect.Parameter.KEYWORD_ONLY
     assert inspect.signature(sl.speculative).parameters == inspect.signature(sl.speculative_rounds).parameters
+    alone, batch, engine = (inspect.signature(f).parameters for f in (sl.speculative, sl.speculative_batch, sl.Engine))
+    assert [alone[name] for name in ("gamma", "rule", "trace")] == [batch[name] for name in ("gamma", "rule", "trace")]
+    assert [batch[name] for name in ("slots", "gamma", "rule", "trace")] == list(engine.values())[2:]
     target, draft = random_tables()
     with pytest.raises(TypeError, match=r"speculative\(\) got an unexpected keyword argument 'temperature'"):
         sl.speculative(target, draft, PROMPT, 5, temperature=0.7)

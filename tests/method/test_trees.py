@@ -316,7 +316,8 @@ def test_who_cannot_verify_or_draft_a_tree_is_refused_before_any_work():
     refused(Bare(table.table), tree, "a Bare reads chains only: no tree can be drafted for it")
     refused(table, Tree(Bare(table.table), [-1, -1]), "a Bare cannot draft a tree for this target: draft a chain")
     refused(table, Tree(wider, [-1, -1]), "a TableModel cannot draft a tree for this target: draft a chain")
-    refused(table, Tree(table.fresh(), [-1] * 10), "10 candidates for one position, of 9 tokens in all: take fewer")
+    for shape in ([-1] * 10, [*[-1] * 10, 0]):
+        refused(table, Tree(table.fresh(), shape), "10 candidates for one position, of 9 tokens in all: take fewer")
     refused(table, tree, "the rule verify_block verifies chains, and the draft is a tree", rule="block")
     refused(table, tree, "the rule mine verifies chains, and the draft is a tree", rule=mine)
     refused(table, Tree(RecurrentHead(tiny_gpt2(0)), [-1]), "a head needs hidden states, and a TableModel")

@@ -130,6 +130,22 @@ def test_what_is_not_supported_is_never_ignored(field):
         assert refused(**{field: value}).param == field
 
 
+@pytest.mark.parametrize(
+    "neutral, other, fields",
+    [
+        (1, 0, ["repetition_penalty", "repeat_penalty", "length_penalty", "typical_p", "best_of"]),  # factors, shares
+        (0, 1, ["presence_penalty", "frequency_penalty", "min_p", "min_tokens", "mirostat", "xtc_probability"]),
+        (False, True, ["echo", "ignore_eos", "use_beam_search", "include_stop_str_in_output"]),
+        (True, False, ["skip_special_tokens", "add_special_tokens"]),
+    ],
+)
+def test_what_changes_nothing(neutral, other, fields):
+    """By what each field means, and not by the table of those that are let through."""
+    for field in fields:
+        read(**{field: neutral})
+        assert refused(**{field: other}).param == field
+
+
 def test_logprobs_of_zero_would_change_the_answer_too():
     assert refused(logprobs=0).param == "logprobs"
 

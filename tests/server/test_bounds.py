@@ -5,6 +5,7 @@ The bounds are shortened here; `test_command` waits for the real ones after SIGT
 
 import contextlib
 import json
+import logging
 import socket
 import threading
 
@@ -72,6 +73,34 @@ def test_an_answer_that_nobody_reads_is_given_up(pair, monkeypatch):
         with server.open(body):
             until(lambda: server.counted("request_success_total", finished_reason="abort") == 16, "it goes on")
         until(lambda: server.idle() and not server.worker.open, "rows are left")
+
+
+def test_an_answer_that_is_read_on_is_not_given_up(pair, monkeypatch):
+    """The bound is on a standstill, and ends with it: a slow reader gets the whole answer."""
+    resume, over = served.Bounded.resume_writing, []
+    monkeypatch.setattr(
+        served.Bounded, "resume_writing", lambda self: (resume(self), over.append(self.unread_timer.cancelled()))
+    )
+    big = sl.Pair(tiny_gpt2(0, context=9000), tiny_gpt2(1), Numbers())
+    with (
+        serving(big, engine=engine(8000, size=1), small=True) as server,
+        server.asking(prompt=[1], max_tokens=8000, stream=True) as opened,
+    ):
+        until(lambda: server.worker.metrics.totals["generation_tokens"] == 8000, "it does not get on")
+        read_until(opened, "[DONE]")
+        assert over and all(over)
+
+
+def test_a_client_that_leaves_is_no_error_of_the_server(pair, caplog):
+    """It happens all the time: nothing of it belongs in the log."""
+    log, pause = logging.getLogger("uvicorn.error"), threading.Event()
+    with serving(pair, engine=engine(50, size=1, turn=lambda: pause.wait(0.05))) as server:
+        log.addHandler(caplog.handler)
+        with server.asking(prompt=[1], max_tokens=50, stream=True) as opened:
+            read_until(opened, "data: ")
+        until(lambda: server.counted("request_success_total", finished_reason="abort") == 1, "it is written on")
+    log.removeHandler(caplog.handler)
+    assert not caplog.records
 
 
 def test_connections_are_bounded(pair, monkeypatch):

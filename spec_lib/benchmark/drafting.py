@@ -9,6 +9,7 @@ import torch
 
 from ..decoding import speculative
 from ..drafting import as_drafter
+from ..numbers import at_least_one, described
 from ..records import Round
 from .timing import clock
 
@@ -46,11 +47,13 @@ def drafting_cost(
     """The rounds of `texts` texts of `new` tokens, and the median seconds that a whole draft of gamma tokens took.
 
     prompts: taken in turn; text i is written with seed i.  The seconds are NaN where no draft was whole; a GPU has
-    finished its work before and after each.  options: as for `speculative`.
+    finished its work before and after each.  options: as for `speculative`.  ValueError for no prompts or no texts.
     """
+    if isinstance(prompts, torch.Tensor) or not len(prompts):
+        raise ValueError(f"prompts must be a list of at least one prompt, ids (1, length), got {described(prompts)}")
     spent: list[tuple[float, int]] = []
     rounds = []
-    for seed in range(texts):
+    for seed in range(at_least_one("texts", texts)):
         ids = prompts[seed % len(prompts)]
         drafter = ClockedDrafter(draft, spent)
         rounds += speculative(target, drafter, ids, new, gamma=gamma, generator=seed, **options).rounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -60,6 +61,9 @@ TOKENS_FROM_POSITIONS = Exercise.against(
         "the whole draft counts as one token: a token is written for each position that is reached": (
             lambda a: 1 + _reached(a)[-1]
         ),
+        "the first position's probability was taken for all: each has its own": (
+            lambda a: sum((a or [0.0])[0] ** i for i in range(len(a) + 1))
+        ),
         "each position's probability was raised to a power; multiply it with those of the positions before it": (
             lambda a: 1 + sum(x ** (i + 1) for i, x in enumerate(a))
         ),
@@ -79,6 +83,15 @@ def _gains(alpha: float, c: float, seconds: dict[int, float]) -> dict[int, float
 
 def _best(gains: dict[int, float]) -> int:
     return max(sorted(gains), key=gains.__getitem__)
+
+
+def _interpolated(alpha: float, c: float, seconds: dict[int, float]) -> int:
+    """The best gamma of all up to the longest pass, which are taken to lie on straight lines between the measured."""
+    full, known = dict(seconds), sorted(seconds)
+    for low, high in itertools.pairwise(known):
+        for n in range(low + 1, high):
+            full[n] = seconds[low] + (seconds[high] - seconds[low]) * (n - low) / (high - low)
+    return _best(_gains(alpha, c, full))
 
 
 GAMMA_FROM_TABLE = Exercise.against(
@@ -102,6 +115,7 @@ GAMMA_FROM_TABLE = Exercise.against(
         ),
         "alpha .2, c .3, every pass 50 ms": (0.2, 0.3, {n: 0.050 for n in range(1, 10)}),
         "alpha .5, c .1, n tokens cost n passes": (0.5, 0.1, {n: 0.4 * n for n in range(1, 7)}),
+        "alpha .7, c .1, measured at n = 1, 2 and 9 only": (0.7, 0.1, {1: 1.0, 2: 1.2, 9: 1.3}),
     },
     mistakes={
         "every pass counts as one, as in the idealised formula; the table says what it costs": (
@@ -119,6 +133,7 @@ GAMMA_FROM_TABLE = Exercise.against(
         ),
         "this gamma has the most tokens per target pass, not the most a second": lambda a, c, v: max(v) - 1,
         "this is the number of tokens in the pass; gamma is one less": lambda a, c, v: _best(_gains(a, c, v)) + 1,
+        "a gamma counts only if its pass, over gamma + 1 tokens, was measured: guess nothing in between": _interpolated,
         "this is the speed-up at the best gamma; return the gamma": lambda a, c, v: max(_gains(a, c, v).values()),
     },
 )
@@ -165,6 +180,15 @@ BREAK_EVEN_C = Exercise.against(
         ),
         "the tokens are divided by the pass, as if it were the whole round: the drafting is to be added to it": (
             lambda alpha, v: max(0.0, *((_tokens([alpha] * g) / v[g] - 1) / g for g in range(1, len(v))))
+        ),
+        "a round writes one token besides the accepted ones: the expected tokens begin with 1": (
+            lambda alpha, v: max(0.0, *((_tokens([alpha] * g) - 1 - v[g]) / g for g in range(1, len(v))))
+        ),
+        "a round makes gamma draft passes, not gamma + 1": (
+            lambda alpha, v: max(0.0, *((_tokens([alpha] * g) - v[g]) / (g + 1) for g in range(1, len(v))))
+        ),
+        "the last entry of v counts, too: gamma goes up to len(v) - 1": (
+            lambda alpha, v: max([0.0, *_limits(alpha, v)[:-1]])
         ),
         "the longest draft was taken: the gamma with the most tokens per target pass need not be the best": (
             lambda alpha, v: max(0.0, _limits(alpha, v)[-1])
@@ -347,6 +371,17 @@ IDENTITY_SIDES = Exercise.against(
         ),
         "the bonus term is summed over resampled tokens as well; a bonus comes only after a whole accepted draft": (
             _with_right_side(lambda rounds: 1 - mean(_of_text(rounds)) + _last(rounds) / len(_of_text(rounds)))
+        ),
+        "the mean overlap at the bonus positions counts by their share: times bonus tokens, divided by tokens": (
+            _with_right_side(lambda rounds: 1 - mean(_of_text(rounds)) + mean(_at_bonus(rounds) or [0.0]))
+        ),
+        "what was drafted after a rejection is no token of the text: a round has `accepted` + 1 positions": (
+            lambda rounds: (
+                len(rounds) / sum(len(r.overlap) for r in rounds),
+                1
+                - mean(x for r in rounds for x in r.overlap.tolist())
+                + sum(_at_bonus(rounds)) / sum(len(r.overlap) for r in rounds),
+            )
         ),
         "the left side is tokens per target pass; it is passes per token": lambda rounds: (
             1 / _sides(rounds)[0],

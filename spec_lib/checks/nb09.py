@@ -71,6 +71,14 @@ SPEED = Exercise(
         ),
         "the two are swapped: the throughput is the first": lambda *a: _speed(*a)[::-1],
         "the warm-up is counted in the ratio": lambda p, n, base, fast: (_rate(p, n, fast), sum(base) / sum(fast)),
+        "the warm-up's seconds are counted in the throughput": lambda p, n, base, fast: (
+            sum(x - p for x in n[1:]) / sum(fast),
+            _ratio(base, fast),
+        ),
+        "the warm-up's tokens are counted in the throughput": lambda p, n, base, fast: (
+            sum(x - p for x in n) / sum(fast[1:]),
+            _ratio(base, fast),
+        ),
         "the last text is left out; the warm-up is the first": lambda p, n, base, fast: (
             sum(x - p for x in n[:-1]) / sum(fast[:-1]),
             sum(base[:-1]) / sum(fast[:-1]),
@@ -189,6 +197,12 @@ BREAK_EVEN_BATCH = Exercise.against(
             )
         ),
         "this is the last batch size that gains; asked for is the first that loses": _last_gain,
+        "asked for is the first batch size that loses, not the last": lambda t, tokens, gamma, c, batches: max(
+            (b for b in batches if _round(t, gamma, c, b) > tokens * t[b]), default=0
+        ),
+        "this is its index in `batches`; asked for is the batch size itself": (
+            lambda t, tokens, gamma, c, batches: [*batches, 0].index(_first_loss(t, tokens, gamma, c, batches))
+        ),
         "a batch size that breaks even loses nothing yet: compare strictly": (
             lambda t, tokens, gamma, c, batches: _first(batches, lambda b: _round(t, gamma, c, b) >= tokens * t[b])
         ),

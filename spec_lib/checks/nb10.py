@@ -57,6 +57,12 @@ TWO_WAYS = Exercise.against(
         "the overlap is the sum of min(p, q), not their mean": (
             lambda p, q: [_sampled(p, q) / len(p), float(p[_favourite(q)])]
         ),
+        "the overlap is 1 - TV, and TV is half of the sum of |p - q|": (
+            lambda p, q: [1 - sum(abs(float(a - b)) for a, b in zip(p, q, strict=True)), float(p[_favourite(q)])]
+        ),
+        "the favourite is handed over as certain: accepted with p(x), though q(x) is less than that": (
+            lambda p, q: [_sampled(p, q), min(float(p[_favourite(q)]), float(q[_favourite(q)]))]
+        ),
         "this is the number of q's favourite: asked for is the p that it has": (
             lambda p, q: [_sampled(p, q), float(_favourite(q))]
         ),
@@ -91,6 +97,15 @@ def _found(
     return []
 
 
+def _by_its_ends(text, longest, k):
+    """As it is found where only the first and the last token of a match are compared."""
+    for n in range(min(longest, len(text) - 1), 0, -1):
+        for i in range(len(text) - n - 1, -1, -1):
+            if (text[i], text[i + n - 1]) == (text[-n], text[-1]):
+                return text[i + n : i + n + k]
+    return []
+
+
 A, B, C, D, E = range(1, 6)
 
 FIND = Exercise.against(
@@ -103,6 +118,7 @@ FIND = Exercise.against(
         "1 2 3 4 2 5 1 2, longest 2: the longer match is earlier": ([A, B, C, D, B, E, A, B], 2, 2),
         "1 2 1 2: the match is followed by the end itself": ([A, B, A, B], 2, 5),
         "1 1 1: it overlaps with itself": ([A, A, A], 2, 3),
+        "1 2 3 4 1 5 3 6 1 2 3: all three tokens have to match": ([A, B, C, D, A, E, C, 6, A, B, C], 3, 1),
         "1 1 2 1 1 1, longest 2: the latest match overlaps with the end": ([A, A, B, A, A, A], 2, 3),
         "one token": ([A], 3, 3),
         "1 2 3 1, k 0": ([A, B, C, A], 1, 0),
@@ -111,6 +127,7 @@ FIND = Exercise.against(
         "the end of the text matches itself: a match needs a token after it": (
             lambda t, longest, k: _found(t, longest, k, ends=lambda i, n, size: True)
         ),
+        "every one of the n tokens has to match, not the first and the last alone": _by_its_ends,
         "of several matches take the latest: it is the likelier one to go on": (
             lambda t, longest, k: _found(t, longest, k, order=iter)
         ),
@@ -175,6 +192,7 @@ CHOOSE = Exercise.against(
         "a slow draft model, a poor head, prompt lookup": ([(0.95, 0.6), (0.5, 0.02), (0.2, 0.0)],),
         "early exit and prompt lookup alone": ([(0.3, 0.7), (0.05, 0.0)],),
         "a head at alpha .2": ([(0.2, 0.01)],),
+        "a slow head at alpha .35: one draft token would pay, four do not": ([(0.35, 0.1)],),
     },
     mistakes={
         "the most tokens per target pass are not the fastest: the cost counts, too": (
@@ -196,6 +214,15 @@ CHOOSE = Exercise.against(
         ),
         "alpha comes first and c third: walltime_improvement(alpha, gamma, c, score_cost)": lambda drafts: _fastest(
             [sum(c**i for i in range(5)) / (4 * alpha + 1.2) for alpha, c in drafts]
+        ),
+        "all draft four tokens here: no other gamma is to be tried": lambda drafts: _fastest(
+            [max(sum(a**i for i in range(g + 1)) / (g * c + 1.2) for g in range(1, 17)) for a, c in drafts]
+        ),
+        "four draft tokens take four draft passes: 4 c": lambda drafts: _fastest(
+            [sum(a**i for i in range(5)) / (c + 1.2) for a, c in drafts]
+        ),
+        "a round writes one token besides the accepted ones": lambda drafts: _fastest(
+            [sum(a**i for i in range(1, 5)) / (4 * c + 1.2) for a, c in drafts]
         ),
         "this is the speed-up of the fastest: return its index": lambda drafts: max(_formula(drafts)),
         "this is the fastest itself: return its index": lambda drafts: drafts[_fastest(_formula(drafts), 0)],

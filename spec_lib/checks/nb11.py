@@ -137,6 +137,12 @@ SAME_PROBABILITY = Exercise.against(
         "one clock for y in both races: the larger of its two rates, not their sum": (
             lambda p, q: _shared(p, q, rates=lambda c, d: c + d)
         ),
+        "1 over the sum is the probability that x wins both races; its p_x is in there already": lambda p, q: sum(
+            p[x] * _alone(p, q, x) for x in _both(p, q)
+        ),
+        "the sum over y has the 1 of x itself already: add no other": lambda p, q: sum(
+            1 / (1 + 1 / _alone(p, q, x)) for x in _both(p, q)
+        ),
         "0 / 0 is nan: leave each x with a zero in p or q out of the outer sum": (
             lambda p, q: math.nan if any(a == 0 or b == 0 for a, b in zip(p, q, strict=True)) else _shared(p, q)
         ),

@@ -180,6 +180,9 @@ BATCH_SPEEDUP = Exercise.against(
         "the bonus or resampled token costs no draft pass: gamma of them": (
             lambda t, v, d, b, g: _gain(t, v, d, b, g, passes=g + 1)
         ),
+        "the tokens of a round hold the resampled or bonus token already: add no other": (
+            lambda t, v, d, b, g: _gain(t + 1, v, d, b, g)
+        ),
         "tokens per target pass are those that the round writes, the last one included: take them as they are": (
             lambda t, v, d, b, g: _gain(t - 1, v, d, b, g)
         ),

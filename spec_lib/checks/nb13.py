@@ -156,6 +156,7 @@ NEXT_LENGTH = Exercise.against(
         "1 drafted, none accepted": ([(2, 0), (1, 0)], 2),
         "three rounds": ([(3, 3), (5, 5), (7, 1)], 3),
         "8 drafted and accepted": ([(6, 6), (8, 8)], 6),
+        "100 drafted and accepted: there is no upper limit": ([(98, 98), (100, 100)], 98),
     },
     mistakes={
         "two more only where the whole draft was accepted: some of it is not enough": (

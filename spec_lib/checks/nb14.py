@@ -149,6 +149,7 @@ TREE_MASK = Exercise.against(
         "the tree of six": ([-1, -1, 0, 0, 1, 2],),
         "three levels, mixed": ([-1, 0, -1, 2, 1, 3, 3],),
         "five levels": ([-1, -1, 0, 2, 3, 4],),
+        "a chain of twelve": (list(range(-1, 11)),),
     },
     mistakes={
         "this is a chain's mask: an earlier node is seen only if it is an ancestor": (
@@ -163,6 +164,9 @@ TREE_MASK = Exercise.against(
         ),
         "not only the parent and its parent: all ancestors up to the root": (
             lambda parents: _sees(parents, lambda line, i, j: j in line[:3])
+        ),
+        "not only three generations of them: all ancestors up to the root": (
+            lambda parents: _sees(parents, lambda line, i, j: j in line[:4])
         ),
         "an earlier level is not enough: a node sees its own ancestors there, not their siblings": (
             lambda parents: _sees(parents, lambda line, i, j: j == i or _level(parents, j) < _level(parents, i))

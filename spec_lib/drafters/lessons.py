@@ -79,6 +79,15 @@ def _generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator
     return torch.Generator(device).manual_seed(number)
 
 
+def _positions(head, positions: int | None) -> int:
+    """As many as there are heads, or 4, unless another number is given.  ValueError where some would have no head."""
+    count = getattr(head, "count", None)
+    found = (count or 4) if positions is None else at_least_one("positions", positions)
+    if count is not None and found > count:
+        raise ValueError(f"positions={found}, but these are heads for {count}: make Heads(target, count={found})")
+    return found
+
+
 def _refuse(head, lessons, positions: int) -> None:
     """ValueError where no head learns or is tried at so many positions of these lessons."""
     if not hasattr(head, "score") or isinstance(head, type):
@@ -137,22 +146,20 @@ LOSSES: dict[str, Callable] = {
 
 
 def train(
-    head: torch.nn.Module, lessons: Lessons, steps: int = 500, positions: int = 4,
+    head: torch.nn.Module, lessons: Lessons, steps: int = 500, positions: int | None = None,
     loss: str = "KL", seed: int = 0, rate: float = 1e-2, batch: int = 128, quiet: bool = False,
 ) -> torch.nn.Module:  # fmt: skip
     """Train a head on the target's lessons; returns it.
 
     head(h (n, width), tokens (n, positions)) gives logits (n, vocab) for each of so many positions; tokens are those
-    that follow h in the text.
+    that follow h in the text.  positions: None for as many as there are heads, or 4 where one head serves all.
     loss: one of LOSSES.  AdamW; the rate rises for 50 steps and falls to 0 along a cosine.  A progress bar on stderr,
-    unless quiet.  ValueError for a loss that is not known, for numbers below 1, for texts that are too short or another
-    target's, and for a head of which nothing is to be trained.
+    unless quiet.  ValueError for a loss that is not known, for numbers below 1, for more positions than there are
+    heads, for texts that are too short or another target's, and for a head of which nothing is to be trained.
     """
     if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
-    steps, positions, batch = (
-        at_least_one(name, n) for name, n in (("steps", steps), ("positions", positions), ("batch", batch))
-    )
+    steps, positions, batch = at_least_one("steps", steps), _positions(head, positions), at_least_one("batch", batch)
     _refuse(head, lessons, positions)
     g, (texts, length) = _generator(seed), lessons.ids.shape
     if not (weights := [w for w in head.parameters() if w.requires_grad]):
@@ -189,12 +196,13 @@ def train(
 
 
 @torch.no_grad()
-def overlaps(head: torch.nn.Module, lessons: Lessons, positions: int = 4, every: int = 7) -> list[float]:
+def overlaps(head: torch.nn.Module, lessons: Lessons, positions: int | None = None, every: int = 7) -> list[float]:
     """The mean of sum min(p, q) at each drafted position, on every so many positions of the lessons.
 
-    ValueError for numbers below 1, and for texts that are too short or another target's.
+    positions: as for `train`.  ValueError for numbers below 1, for more positions than there are heads, and for texts
+    that are too short or another target's.
     """
-    positions, every = at_least_one("positions", positions), at_least_one("every", every)
+    positions, every = _positions(head, positions), at_least_one("every", every)
     _refuse(head, lessons, positions)
     t = torch.arange(0, lessons.ids.shape[1] - positions - 1, every)
     along = t[:, None] + torch.arange(positions)

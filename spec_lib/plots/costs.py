@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..theory import expected_tokens, walltime_improvement
-from .style import BESIDE, DIAMOND, GREYS, PALETTE, figure
+from .style import BELOW, BESIDE, DIAMOND, GREYS, PALETTE, figure
 
 
 def plot_lines(
@@ -245,4 +245,4 @@ def plot_region(
             look = {"textcoords": "offset points", "fontsize": 9, "bbox": _WHITE, "zorder": 6}
             axis.annotate(name, (alpha, c), (-9, 9) if near else (9, -3), ha="right" if near else "left", **look)
         axis.set(xlabel="acceptance rate alpha", ylabel="cost ratio c", xlim=(0, 1), ylim=(0, c_max))
-        axis.legend(loc="upper left", fontsize=8, frameon=True)
+        axis.legend(**BELOW, ncols=2, fontsize=9)  # a point may lie anywhere on the map

@@ -813,6 +813,74 @@ def once_more(p, q, second):
 
 
 # (exercise, answer, words that the check says)
+def gaps_filled(alpha, c, seconds):
+    known = sorted(seconds)
+
+    def cost(n):
+        low, high = max(m for m in known if m <= n), min(m for m in known if m >= n)
+        return seconds[low] + (seconds[high] - seconds[low]) * (n - low) / max(1, high - low)
+
+    return max(range(max(known)), key=lambda g: sl.expected_tokens(alpha, g) / (g * c + cost(g + 1) / cost(1)))
+
+
+def gaps_as_the_longest(alpha, c, seconds):
+    longest = seconds[max(seconds)]
+
+    def gain(g):
+        return sl.expected_tokens(alpha, g) / (g * c + seconds.get(g + 1, longest) / seconds[1])
+
+    return max(range(max(seconds)), key=gain)
+
+
+def limit(alpha, v, tokens=0, passes=0):
+    found = [(sl.expected_tokens(alpha, g) + tokens - v[g]) / (g + passes) for g in range(1, len(v))]
+    return max(0.0, *found)
+
+
+def bonus_by_itself(rounds):
+    overlaps = [x for r in rounds for x in r.overlap[: r.accepted + 1].tolist()]
+    bonus = [float(r.overlap[-1]) for r in rounds if r.origin == "bonus"]
+    return len(rounds) / len(overlaps), 1 - mean(overlaps) + (mean(bonus) if bonus else 0)
+
+
+def all_that_was_drafted(rounds):
+    overlaps = torch.cat([r.overlap for r in rounds])
+    bonus = sum(float(r.overlap[-1]) for r in rounds if r.origin == "bonus")
+    return len(rounds) / len(overlaps), float(1 - overlaps.mean()) + bonus / len(overlaps)
+
+
+def losing(t, tokens, gamma, c, batches):
+    return [b for b in batches if gamma * c * t[b] + t[b * (gamma + 1)] > tokens * t[b]] or [0]
+
+
+def first_and_last_compared(text, longest, k):
+    for n in range(min(longest, len(text) - 1), 0, -1):
+        for i in range(len(text) - n - 1, -1, -1):
+            if text[i] == text[-n] and text[i + n - 1] == text[-1]:
+                return text[i + n : i + n + k]
+    return []
+
+
+def chosen(drafts, gammas=(4,)):
+    gains = [max(sl.walltime_improvement(alpha, g, c, lambda n: 1.2) for g in gammas) for alpha, c in drafts]
+    return gains.index(max(gains)) if max(gains) > 1 else -1
+
+
+def wins(p, q, weights=None, more=0):
+    both = [x for x in range(len(p)) if p[x] and q[x]]
+    rates = {x: more + sum(max(a / p[x], b / q[x]) for a, b in zip(p, q, strict=True)) for x in both}
+    return sum((weights[x] if weights else 1) / rates[x] for x in both)
+
+
+def up_to(parents, generations):
+    mask = torch.zeros(len(parents), len(parents))
+    for i in range(len(parents)):
+        node, left = i, generations
+        while node >= 0 and left >= 0:
+            mask[i, node], node, left = 1, parents[node], left - 1
+    return mask
+
+
 ANSWERS = [
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
     ("count_accepted", indices, "Hint: these are the positions"),
@@ -1076,26 +1144,44 @@ ANSWERS = [
     ("samples_needed", lambda p, w, x: x / ((w - p) ** 2 / p), "add up over the categories"),
     ("tokens_from_positions", added_before_it_is_multiplied, "multiply first, then add"),
     ("tokens_from_positions", lambda a: 1 + prod(a), "counts as one token"),
+    ("tokens_from_positions", lambda a: sl.expected_tokens(a[0] if a else 0, len(a)), "taken for all"),
+    ("gamma_from_table", gaps_filled, "was measured"),
+    ("gamma_from_table", gaps_as_the_longest, "measured at n = 1, 2 and 9 only"),
+    ("break_even_c", lambda alpha, v: limit(alpha, v, tokens=-1), "begin with 1"),
+    ("break_even_c", lambda alpha, v: limit(alpha, v, passes=1), "not gamma + 1"),
+    ("identity_sides", bonus_by_itself, "counts by their share"),
+    ("identity_sides", all_that_was_drafted, "no token of the text"),
     ("identity_sides", every_last_one, "comes only after a whole accepted draft"),
     ("identity_sides", only_resampled, "comes only after a whole accepted draft"),
     ("identity_sides", accepted_as_length, "without the one that the target adds"),
     ("speed", lambda p, n, a, b: (sum(a[1:]) / sum(b[1:]), sum(x - p for x in n[1:]) / sum(b[1:])), "are swapped"),
     ("speed", lambda p, n, a, b: (sum(x - p for x in n[1:]) / sum(b[1:]), sum(a) / sum(b)), "counted in the ratio"),
     ("speed", median_times, "medians are divided"),
+    ("speed", lambda p, n, a, b: (sum(x - p for x in n[1:]) / sum(b), sum(a[1:]) / sum(b[1:])), "warm-up's seconds"),
+    ("speed", lambda p, n, a, b: (sum(x - p for x in n) / sum(b[1:]), sum(a[1:]) / sum(b[1:])), "warm-up's tokens"),
+    ("break_even_batch", lambda *given: losing(*given)[-1], "not the last"),
+    ("break_even_batch", lambda *given: given[4].index(losing(*given)[0]), "the batch size itself"),
     ("break_even_batch", a_tie_loses, "breaks even loses nothing"),
     ("break_even_batch", tokens_forgotten, "with `tokens` plain passes"),
     ("two_ways", lambda p, q: (torch.minimum(p, q).sum(), q.argmax()), "asked for is the p that it has"),
     ("two_ways", lambda p, q: (torch.minimum(p, q).mean(), p[q.argmax()]), "not their mean"),
+    ("two_ways", lambda p, q: (1 - (p - q).abs().sum(), p[q.argmax()]), "TV is half of the sum"),
+    ("two_ways", lambda p, q: (torch.minimum(p, q).sum(), torch.minimum(p, q)[q.argmax()]), "handed over as certain"),
     ("two_ways", lambda p, q: ((p / q).clamp(max=1).sum(), p[q.argmax()]), "no acceptance is above 1"),
     ("two_ways", lambda p, q: (torch.minimum(p, q), p[q.argmax()]), "4 numbers, and 2 are asked for"),
     ("find", matched_tokens, "this is the match itself"),
     ("find", begins_one_early, "begins at len(text) - n - 1"),
     ("find", lambda text, longest, k: searched(text, longest, k + 1), "one number too many"),
+    ("find", first_and_last_compared, "every one of the n tokens has to match"),
     ("choose", alpha_and_c_changed_places, "alpha comes first and c third"),
+    ("choose", lambda drafts: chosen(drafts, range(1, 9)), "no other gamma"),
+    ("choose", lambda drafts: chosen([(alpha, c / 4) for alpha, c in drafts]), "four draft passes"),
     ("same_probability", shares, "one number is asked for, and these are 2"),
     ("same_probability", divided_once, "instead of 1 over them all"),
     ("same_probability", crossed, "the p or the q of x below its own"),
     ("same_probability", two_clocks, "not their sum"),
+    ("same_probability", lambda p, q: wins(p, q, weights=p), "is in there already"),
+    ("same_probability", lambda p, q: wins(p, q, more=1), "add no other"),
     ("sees", lambda at, end: torch.arange(end) >= at[..., None], "not at least"),
     ("sees", seen_to(lambda at, end: end + 1), "one column too many"),
     ("sees", seen_to(lambda at, end: end - 1), "one column too few"),
@@ -1103,6 +1189,7 @@ ANSWERS = [
     ("sees", lambda at, end: (torch.arange(end) <= at[..., None]) & (torch.arange(end) < end - 1), "the last column"),
     ("sees", lambda at, end: torch.arange(end) <= at[:, :1, None] + 0 * at[..., None], "as far as its first"),
     ("sees", lambda at, end: (torch.arange(end) <= at[..., None]).transpose(0, 1), "texts are the first dimension"),
+    ("batch_speedup", lambda t, v, d, b, g: (t + 1) * v(b) / (v(b * (g + 1)) + g * d(b)), "bonus token already"),
     ("batch_speedup", lambda t, v, d, b, g: (t - 1) * v(b) / (v(b * (g + 1)) + g * d(b)), "the last one included"),
     ("batch_speedup", lambda t, v, d, b, g: t * v(b) / (v(b * (g + 1)) + g * d(b * g)), "whatever gamma is"),
     ("batch_speedup", lambda t, v, d, b, g: t * v(b) / (v(b + g + 1) + g * d(b)), "not plus"),
@@ -1111,6 +1198,7 @@ ANSWERS = [
     ("grown", rounded_down, "`needed` is rounded up"),
     ("grown", lambda *a: grown_along(3, *a), "the shape is (2, 2, 4), and (2, 4) is asked for"),
     ("next_length", as_up_and_down, "after 8 tokens come 10"),
+    ("next_length", lambda rounds, first: min(20, next_or(rounds, first)), "there is no upper limit"),
     ("next_length", lambda rounds, first: next_or(rounds, first + 2), "return `first` as it is"),
     ("next_length", lambda rounds, first: next_or(rounds, first, 2), "not twice as many"),
     ("visible", lambda s, n, b: torch.arange(b) >= s + torch.arange(n)[:, None], "not at least"),
@@ -1121,6 +1209,8 @@ ANSWERS = [
     ("two_candidates", lambda p, q: once_more(p, q, (sl.residual(p, q) * q).sum()), "sum of their products"),
     ("two_candidates", lambda p, q: torch.minimum(sl.residual(p, q), q).sum(), "weight it, and add the first's"),
     ("tree_mask", parent_and_its_parent, "not only the parent and its parent"),
+    ("tree_mask", lambda parents: up_to(parents, 3), "three generations"),
+    ("tree_mask", lambda parents: up_to(parents, 6), "a chain of twelve"),
     ("tree_mask", all_of_earlier_levels, "an earlier level is not enough"),
     ("tree_mask", row_of_the_parent, "replaces the node's own"),
 ]

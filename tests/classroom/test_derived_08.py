@@ -78,6 +78,8 @@ def test_the_region_shows_each_draft_and_what_loses(shown):
     assert {t.get_text() for t in axis.texts} >= {"small", "large"}
     assert "speculation loses" in [t.get_text() for t in axis.get_legend().get_texts()]
     assert any(x for c in axis.collections for x in getattr(c, "hatches", []))
+    legend = axis.get_legend().get_window_extent().transformed(axis.transAxes.inverted())
+    assert legend.y1 < 0  # below the map: a point may lie anywhere on it
     plots.plot_region("nothing loses but alpha = 0", max_gamma=2, c_max=0.1)  # and a small map is drawn, too
 
 

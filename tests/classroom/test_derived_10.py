@@ -126,3 +126,12 @@ def test_what_drafting_costs_is_counted_on_whole_drafts(monkeypatch):
     assert seconds == 1.0 and sum(len(r.tokens) for r in rounds) == 22
     _, seconds = benchmark.drafting_cost(rows, drafters.NGram(), [torch.tensor([[0]])], 2, gamma=4, texts=1)
     assert math.isnan(seconds)  # no draft was whole
+
+
+def test_what_drafting_costs_needs_prompts_and_texts():
+    rows = table([0.5, 0.5], [0.5, 0.5])
+    for prompts in ([], torch.tensor([[0]])):  # one prompt by itself would be read as a list of rows
+        with pytest.raises(ValueError, match="prompts must be a list of at least one prompt"):
+            benchmark.drafting_cost(rows, rows, prompts, 11)
+    with pytest.raises(ValueError, match="texts must be a whole number of at least 1, got 0"):
+        benchmark.drafting_cost(rows, rows, [torch.tensor([[0]])], 11, texts=0)

@@ -74,6 +74,16 @@ def test_the_values_that_the_notebook_prints(notebook):
     ]
 
 
+@pytest.mark.parametrize(("p", "q"), [([4, 3, 3, 0], [0, 2, 3, 5]), ([0, 5, 5], [5, 5, 0]), ([10, 0], [0, 10])])
+def test_a_toy_of_ones_own_may_have_zeros(notebook, p, q):
+    """In p, in q, or both have nothing in common."""
+    p, q = [F(n, 10) for n in p], [F(n, 10) for n in q]
+    for gamma in (1, 2, 3):
+        mean, joint, first = checks.accepted_and_distances(notebook["block"], p, q, gamma)
+        assert joint == first == 0 and mean == notebook["accepted"](notebook["as_a_block"], p, q, gamma)
+        assert mean >= notebook["accepted"](notebook["token_by_token"], p, q, gamma)
+
+
 def test_the_wrong_variant_is_wrong_by_what_is_printed(notebook):
     accepted, joint, first = checks.accepted_and_distances(notebook["clipped_late"], *TOYS["four"], 2)
     assert (accepted, joint, first) == (F(11, 10), F(7, 100), 0)

@@ -83,6 +83,18 @@ def test_the_best_is_the_smallest_cut(notebook):
             assert notebook["accepted"](p, q, count, lambda q, x: q) <= min(cuts)
 
 
+def test_a_toy_of_ones_own_may_have_zeros(notebook):
+    """In p, in q, or both have nothing in common."""
+    for p, q in (([4, 3, 3, 0], [0, 2, 3, 5]), ([0, 5, 5], [5, 5, 0]), ([10, 0], [0, 10])):
+        p, q = [F(n, 10) for n in p], [F(n, 10) for n in q]
+        overlap = sum(map(min, p, q))
+        for count in (1, 2, 3):
+            best = notebook["best_possible"](p, q, count)
+            for next_q in (lambda q, x: q, notebook["without"]):
+                assert overlap <= notebook["accepted"](p, q, count, next_q) <= 1
+            assert notebook["accepted"](p, q, count, lambda q, x: q) <= best <= min(1, count * overlap)
+
+
 def test_one_candidate_is_the_overlap(notebook):
     for p, q in TOYS.values():
         assert (

@@ -157,6 +157,17 @@ def test_other_exact_schemes():
         assert c.rounds(*TOYS[toy], 2, c.independent, c.duplicates_skipped) == (accepted, TOYS[toy][0])
 
 
+@pytest.mark.parametrize("toy", ["three", "four"])
+@pytest.mark.parametrize("k", [2, 3])
+def test_k_seq_lies_between_the_rounds_and_the_optimum(toy, k):
+    """As notebook 14 says of its two toys; and its token is the target's."""
+    p, q = TOYS[toy]
+    accepted, written = c.k_seq(p, q, k)
+    assert np.abs(written - np.array(list(map(float, p)))).max() < 1e-12
+    assert float(c.rounds(p, q, k, c.independent)[0]) + 0.02 < accepted
+    assert accepted + 0.03 < float(c.most_accepted(p, q, k, c.independent))
+
+
 OPTIMA = [
     ("three", 2, c.independent, F(43, 50)),
     ("four", 2, c.independent, F(79, 100)),

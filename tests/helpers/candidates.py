@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+import numpy as np
+
 Row = tuple[Fraction, ...]
 
 
@@ -129,6 +131,26 @@ def duplicates_skipped(q: Row, xs: Sequence[int], i: int) -> Row | None:
 def matching(p: Row, q: Row, k: int) -> Fraction:
     """y ~ p is accepted if it is among k independent candidates."""
     return sum(a * (1 - (1 - b) ** k) for a, b in zip(p, q, strict=True))
+
+
+def k_seq(p: Row, q: Row, k: int) -> tuple[float, np.ndarray]:
+    """SpecTr's k-SEQ (Sun et al., 2310.15141, section 5): what it accepts, and the distribution of the token.
+
+    Independent candidates, one after the other, each accepted with min(1, p / (rho q)).  One is accepted with
+    b = sum min(p / rho, q), so one of k with 1 - (1 - b)^k; rho is the number from 1 to k at which that is rho b.
+    """
+    a, b = (np.array(list(map(float, row))) for row in (p, q))
+    low, high = 1.0, float(k)
+    for _ in range(80):  # 1 - (1 - b)^k falls below rho b once
+        rho = (low + high) / 2
+        one = np.minimum(a / rho, b).sum()
+        low, high = (rho, high) if 1 - (1 - one) ** k > rho * one else (low, rho)
+    kept = np.minimum(a / high, b)
+    accepted = 1 - (1 - kept.sum()) ** k
+    written = kept / kept.sum() * accepted  # an accepted token is distributed as kept
+    rest = a - written
+    assert (rest > -1e-12).all(), "more of a token is accepted than the target wants"
+    return accepted, written + (1 - accepted) * rest / rest.sum() if accepted < 1 - 1e-12 else written
 
 
 def most_accepted(p: Row, q: Row, k: int, drawn) -> Fraction:

@@ -236,6 +236,25 @@ def test_another_target_is_refused(model, kind):
         sl.speculative(sl.GPT2(tiny_gpt2(1, layers=2)), EarlyExit(1, ExitHead(model)), prompt(5), 5)
 
 
+def test_positions_without_a_head_are_refused(model):
+    """They would be neither trained nor tried, and nobody would know."""
+    lessons = Lessons.written(model, prompt(2), texts=2, length=9, quiet=True)
+    for work in (train, overlaps):
+        with refused("positions=3, but these are heads for 2"):
+            work(Heads(model, count=2), lessons, positions=3)
+        with refused("positions must be a whole number"):
+            work(Heads(model, count=2), lessons, positions=0)
+
+
+def test_all_heads_are_trained_and_tried_unless_told(model):
+    lessons = Lessons.written(model, prompt(2), texts=4, length=12, quiet=True)
+    for count in (2, 6):
+        head = train(Heads(model, count=count), lessons, steps=2, batch=8, quiet=True)
+        assert all(one.weight.any() for one in head.mix)  # zeros before the training
+        assert len(overlaps(head, lessons)) == count
+    assert len(overlaps(RecurrentHead(model), lessons)) == 4
+
+
 def test_a_target_without_hidden_states_is_refused(model):
     table = TableModel(torch.full((31, 31), 1 / 31))
     with refused("needs hidden states, and a TableModel does not show them"):

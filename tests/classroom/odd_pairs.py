@@ -20,6 +20,8 @@ from pathlib import Path
 
 import torch
 
+from tests.helpers.paths import chosen
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TOKENIZER = ROOT / "spec_lib" / "tiny" / "target"
@@ -114,6 +116,7 @@ def main() -> int:
     parser.add_argument("--pairs", default=",".join(PAIRS), help=f"of {', '.join(PAIRS)}; default: all")
     parser.add_argument("--show", action="store_true", help="print what the cells print")
     given = parser.parse_args()
+    wanted = chosen(given.numbers, [notebook.name for notebook in NOTEBOOKS])
     os.environ.update(HF_HUB_OFFLINE="1", MPLBACKEND="Agg", HF_HUB_DISABLE_PROGRESS_BARS="1")
     import matplotlib.pyplot as plt
 
@@ -124,7 +127,7 @@ def main() -> int:
         for name in given.pairs.split(","):
             os.environ["SPEC_PAIR"] = ",".join(PAIRS[name](Path(folder)))
             for notebook in NOTEBOOKS:
-                if not given.numbers or notebook.name[:2] in given.numbers:
+                if notebook.name in wanted:
                     start = time.perf_counter()
                     raised, printed = run(notebook, {"__name__": "__main__"})
                     plt.close("all")

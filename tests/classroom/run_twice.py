@@ -18,7 +18,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from tests.helpers.paths import NOTEBOOKS
+from tests.helpers.paths import NOTEBOOKS, chosen
 
 FREE = {"nbval-ignore-output", "nbval-skip"}
 
@@ -58,9 +58,10 @@ def complaints(file: Path) -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    failed = 0
-    for file in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
-        if words and not file.name.startswith(tuple(words)):
+    failed, files = 0, sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+    wanted = chosen(words, [file.name for file in files])
+    for file in files:
+        if file.name not in wanted:
             continue
         started = time.time()
         found = complaints(file)

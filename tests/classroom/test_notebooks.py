@@ -21,6 +21,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from tests.helpers.browser import names
 from tests.helpers.notebooks import FILES, code
 from tests.helpers.paths import ROOT
 from tools import lengths, stamp
@@ -503,9 +504,46 @@ def rows_of(page: str, columns: int) -> list[list[str]]:
     return [cells for line in lines if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == columns]
 
 
+def sections_of(book: Book) -> dict[str, tuple[lengths.Length, list[int]]]:
+    """Per heading of a notebook: what was counted below it, and the numbers of its code cells."""
+    found, now = {}, None
+    for index, cell in enumerate(book.cells):
+        if cell.cell_type == "code":
+            if now and "setup" not in cell.metadata.get("tags", []):
+                found[now][0].add_code(cell.source)
+                found[now][1].append(index)
+            continue
+        for piece in re.split(r"(?m)^(?=#{2,3} )", lengths.unfenced(cell.source)):
+            if heading := re.match(r"#{2,3} (.+)", piece):
+                now = heading[1].split(" · ")[0]
+                found[now] = (lengths.Length(), [])
+            if now:
+                found[now][0].add(piece)
+    return found
+
+
+def named(words: str, sections: dict) -> list[str]:
+    """The sections whose names stand in italics in a teacher's plan."""
+    return [name for name in re.findall(r"\*([^*]+)\*", " ".join(words.split())) if name in sections]
+
+
+def missing_sections(book: Book, shown: list[str]) -> set[str]:
+    """The sections that make a name which a code cell of the shown ones reads, and which are not shown."""
+    sections = sections_of(book)
+    home = {index: name for name, (_, cells) in sections.items() for index in cells}
+    run, missing = [index for name in shown for index in sections[name][1]], set()
+    uses = {index: names(book.cells[index].source) for index in home}
+    for index in run:
+        for name in uses[index][0] - uses[index][1]:
+            makers = [i for i in home if i < index and name in uses[i][1]]
+            missing |= {home[makers[-1]]} if makers and not set(makers) & set(run) else set()
+    return missing
+
+
 def test_the_teachers_plans_name_sections_that_exist_and_keep_to_their_minutes():
     page = (ROOT / "notebooks" / "TEACHING.md").read_text(encoding="utf-8")
-    texts = {file.name[:2]: " ".join(c.source for c in nbformat.read(file, 4).cells) for file in FILES}
+    books = {file.name[:2]: nbformat.read(file, 4) for file in FILES}
+    texts = {number: " ".join(c.source for c in book.cells) for number, book in books.items()}
     plan = [row for row in rows_of(page, 4) if row[0].isdigit()]
     minutes = [int(row[0]) for row in plan]
     assert minutes == sorted(minutes) and minutes[0] == 0 and minutes[-1] < 90 and len(plan) > 5
@@ -517,6 +555,77 @@ def test_the_teachers_plans_name_sections_that_exist_and_keep_to_their_minutes()
     assert sum(spent) == 240
     planned = {n for row in afternoon for n in re.findall(r"\b\d\d\b", row[1])}
     assert planned | set(re.findall(r"\d\d", re.search(r"\((Notebooks .*) are not in it", page)[1])) == set(texts)
+
+
+def test_the_cells_of_the_teachers_short_plan_have_what_they_need():
+    """A row named *Five ways to break it*, and nobody had run the cells that make its rules."""
+    page = (ROOT / "notebooks" / "TEACHING.md").read_text(encoding="utf-8")
+    rows, shown = [row for row in rows_of(page, 4) if row[0].isdigit()], {}
+    for row in rows:
+        book = next(nbformat.read(file, 4) for file in FILES if file.name[:2] == row[1])
+        before = shown.setdefault(row[1], [])
+        before += [name for name in named(row[2], sections_of(book)) if name not in before]
+        assert missing_sections(book, before) == set(), row
+    assert {number: len(sections) for number, sections in shown.items()} == {"00": 5, "03": 6, "04": 5, "08": 4}
+    needs = nbformat.read(FILES[4], 4)
+    assert missing_sections(needs, ["Five ways to break it"]) >= {"Every way it can go"}
+
+
+def test_what_the_afternoon_shows_fits_its_minutes():
+    """Counted as in the headers: the sections that are named, without their exercises, and what is done in class."""
+    page = (ROOT / "notebooks" / "TEACHING.md").read_text(encoding="utf-8")
+    minutes, books = {}, {file.name[:2]: nbformat.read(file, 4) for file in FILES}
+    for row in rows_of(page, 5)[2:]:
+        minutes |= dict(zip(re.findall(r"\b\d\d\b", row[1]), map(int, re.findall(r"\d+", row[2])), strict=False))
+    lists = dict(re.findall(r"(?m)^- (\d\d): ((?:.|\n  )+)$", page[page.index("show these sections") :]))
+    # the minutes that the exercises of the fourth column state; for the ten claims of 00 and of 09, our own
+    in_class = {"00": 3, "01": 5, "02": 6, "03": 5, "04": 3, "05": 0, "06": 4, "07": 10, "08": 7, "09": 3}
+    for number, words in lists.items():
+        sections = sections_of(books[number])
+        shown = named(words, sections)
+        assert len(shown) == words.count("*") / 2, f"{number}: a section of another name"
+        reading = sum(sections[name][0].minutes - sections[name][0].exercises for name in shown)
+        counted = reading + in_class[number]
+        print(number, minutes[number], round(counted, 1))
+        assert counted <= minutes[number], f"{number}: {counted:.1f} minutes in {minutes[number]}"
+    for number in set(minutes) - set(lists):  # the whole core, without the exercises that are left for home
+        core = lengths.measure(books[number])[0]
+        assert core.minutes - core.exercises + in_class[number] <= minutes[number] + 0.5, number  # all but rounding
+
+
+def test_the_handout_has_the_numbers_of_the_notebooks():
+    page = (ROOT / "notebooks" / "HANDOUT.md").read_text(encoding="utf-8")
+    sources = {file.name[:2]: "\n".join(c.source for c in code(nbformat.read(file, 4))) for file in FILES}
+    answers = " ".join(page.split("## Answers")[1].split())
+    row = {cells[0]: cells[1:] for cells in rows_of(page, 4)}
+    p, q = ([float(x) for x in row[name]] for name in "pq")
+    assert f"p = torch.tensor({p}" in sources["03"] and f"q = torch.tensor({q}" in sources["03"]
+    ratios = [a / b for a, b in zip(p, q, strict=True)]
+    both = [min(a, b) for a, b in zip(p, q, strict=True)]
+    said = lambda numbers: " ".join(f"{round(x, 3):g}".lstrip("0") or "0" for x in numbers)  # noqa: E731
+    assert f"ratios {said(ratios).replace(' ', ', ')}; M {max(ratios):g}, one try {said([1 / max(ratios)])};" in answers
+    assert f"accepted {said(both)}, in all {said([sum(both)])}; missing" in answers
+    assert f"missing {said(round(a - b, 9) for a, b in zip(p, both, strict=True))}," in answers
+    assert f"accepted alone {said(x / sum(both) for x in both)};" in answers
+    four = {cells[0]: cells[1:] for cells in rows_of(page, 5) if cells[0] in ("p", "q") or "sampler" in cells[0]}
+    for name in "pq":
+        assert f"{name}4 = torch.tensor({[float(x) for x in four[name]]}" in sources["03"]
+    for name in "ABC":
+        assert f'"{name}": {[int(x) for x in four[f"sampler {name}"]]}' in sources["03"]
+    tables = [cells for cells in rows_of(page, 9) if cells[0] in ("**a**", "**b**", "**c**")]
+    for start, name in ((1, "target_table"), (6, "draft_table")):
+        assert (
+            f"{name} = torch.tensor({[[float(x) for x in cells[start : start + 3]] for cells in tables]}"
+            in sources["04"]
+        )
+    clinic = next(c for c in code(nbformat.read(FILES[7], 4)) if "clinic.report(examined)" in c.source)
+    examined = [line.replace(" (0.92)", "").replace("0.", ".").split() for line in printed(clinic).splitlines()[1:7]]
+    head, _, *tests = rows_of(page, 7)
+    assert [list(column) for column in zip(head[1:], *(cells[1:] for cells in tests), strict=True)] == examined
+    assert tests[-1][0] == "share (the rule says .92)" and printed(clinic).count("(0.92)") == 6
+    diagnosis = dict(re.findall(r"([A-F]) (\d)", answers.split("4:")[1]))
+    book = "\n".join(c.source for c in nbformat.read(FILES[7], 4).cells)
+    assert f'return "{"".join(diagnosis[name] for name in "ABCDEF")}"' in book
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.catalogue import FAULTS, Fault, Text
-from tests.helpers import promises
+from tests.helpers import paths, promises
 
 ROOT = Path(__file__).resolve().parents[2]
 # In this order, the quick ones first; a run stops at the first failure.  Not this folder: it tells that text changed.
@@ -76,7 +76,8 @@ def caught_by(fault: Text) -> str | None:
 
 
 def main(words: list[str]) -> int:
-    chosen = [f for f in FAULTS if not words or any(word in f"{f.room} {f.name}" for word in words)]
+    wanted = paths.chosen(words, [f"{f.room} {f.name}" for f in FAULTS], str.__contains__)
+    chosen = [f for f in FAULTS if f"{f.room} {f.name}" in wanted]
     for fault in chosen:  # every snippet must be found before an hour is spent
         if isinstance(fault, Text):
             fault.source()

@@ -45,6 +45,16 @@ def missing(app: str | None = None) -> str | None:
     return None
 
 
+def said_by(runtime: Path) -> dict | None:
+    """What a Jupyter server says of itself, or None as long as its file is not there, or there and not yet whole."""
+    for file in runtime.glob("jpserver-*.json"):
+        try:
+            return json.loads(file.read_text("utf-8"))
+        except ValueError:
+            return None
+    return None
+
+
 @contextmanager
 def serving(app: str, folder: Path) -> Iterator[str]:
     """A server of one application on a free port, with its files in `folder`; gives "http://.../{tree}?token=...".
@@ -70,10 +80,8 @@ def serving(app: str, folder: Path) -> Iterator[str]:
         server = subprocess.Popen(command, cwd=folder / "work", env=environment, stdout=lines, stderr=lines)
     try:
         runtime = folder / "jupyter" / "runtime"
-        found = lambda: server.poll() is not None or [*runtime.glob("jpserver-*.json")]  # noqa: E731
-        until(found, lambda: log.read_text("utf-8"), START)
+        said = until(lambda: said_by(runtime) or server.poll() is not None, lambda: log.read_text("utf-8"), START)
         assert server.poll() is None, log.read_text("utf-8")
-        said = json.loads(next(runtime.glob("jpserver-*.json")).read_text("utf-8"))
         yield f"{said['url']}{address}/{{}}?token={said['token']}"
     finally:
         server.terminate()  # the server ends its kernels

@@ -16,6 +16,8 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from tests.helpers.paths import chosen
+
 ROOT = Path(__file__).parent.parent.parent
 BEFORE = f"""
 import contextlib, functools, sys
@@ -54,9 +56,9 @@ def error_of(file: Path, timeout: int = 1200) -> str | None:
 
 def main(names: list[str]) -> int:
     """Run the notebooks whose names begin with one of `names`, or all."""
-    failed = 0
+    failed, wanted = 0, chosen(names, [file.name for file in notebooks()])
     for file in notebooks():
-        if names and not file.name.startswith(tuple(names)):
+        if file.name not in wanted:
             continue
         started = perf_counter()
         error = error_of(file)

@@ -16,7 +16,10 @@ if sys.version_info < (3, 11):  # noqa: UP036
 # The course's files and Python's own come before those that PYTHONPATH names, and need no folder put there by Python.
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.__file__)]
 
-from tools.commands import main  # noqa: E402
+try:
+    from tools.commands import main
+except KeyboardInterrupt:
+    sys.exit(130)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

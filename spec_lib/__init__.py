@@ -1,5 +1,8 @@
 """Speculative sampling, small enough to read: the module that the course's notebooks derive piece by piece."""
 
+from . import interrupts  # noqa: F401  (before what takes seconds)
+
+# isort: split
 from . import benchmark, checks, drafters, plots, protocols, widgets
 from .batch import Engine
 from .cache import CachedModel, TableModel

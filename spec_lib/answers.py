@@ -52,6 +52,14 @@ def some_logits(logits: torch.Tensor, rows: int | None, vocab: int | None, model
     return logits
 
 
+def a_table(table: torch.Tensor) -> torch.Tensor:
+    """The table of a `TableModel`, square and floating."""
+    shape = getattr(table, "shape", ())
+    if not isinstance(table, torch.Tensor) or len(shape) != 2 or shape[0] != shape[1] or not table.is_floating_point():
+        raise ValueError(f"table must be a tensor (vocab, vocab) of a floating dtype, got {_shown(table)}")
+    return table
+
+
 def a_token(token: torch.Tensor) -> torch.Tensor:
     """What a source of randomness drew."""
     if not isinstance(token, torch.Tensor) or (token.shape, token.dtype) != ((1,), torch.int64):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from .modes import evaluating
+from .numbers import described
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ _CAUSAL: weakref.WeakSet = weakref.WeakSet()
 
 def facts(model: torch.nn.Module) -> Facts:
     """The facts of a model.  ValueError where it cannot go on writing a text, or keeps no key-value cache."""
+    if not (isinstance(model, torch.nn.Module) and hasattr(model, "config")):
+        hint = ": pass its .target or its .draft" if hasattr(model, "target") else ""
+        raise ValueError(f"the model must be one of transformers, got {described(model)}{hint}")
     if model not in _KNOWN:
         _KNOWN[model] = _look_through(model)
     return _KNOWN[model]
@@ -102,7 +106,7 @@ def check_causal(model: torch.nn.Module, role: str = "the model") -> None:
     """
     if model in _CAUSAL:
         return
-    if _said_to_read_ahead(model) or _reads_ahead(model):
+    if _said_to_read_ahead(model) or _reads_ahead(model, role):
         raise ValueError(
             f"{role}, {type(model).__name__}, reads a text in both directions (or has an encoder that does) and cannot "
             "go on writing one; choose a causal language model, such as GPT-2."
@@ -116,7 +120,7 @@ def _said_to_read_ahead(model: torch.nn.Module) -> bool:
     return any(getattr(c, "is_causal", True) is False for c in (model.config, model.config.get_text_config()))
 
 
-def _reads_ahead(model: torch.nn.Module) -> bool:
+def _reads_ahead(model: torch.nn.Module, role: str) -> bool:
     config, bare = model.config.get_text_config(), inside(model)
     most = getattr(config, "max_position_embeddings", None)
     if config.vocab_size < 2 or (most is not None and most < 2):
@@ -128,7 +132,13 @@ def _reads_ahead(model: torch.nn.Module) -> bool:
     options = {"attention_mask": torch.ones_like(ids), "use_cache": False}
     options = {name: value for name, value in options.items() if name in _parameters(model)}
     with evaluating(bare):
-        a, b = (bare(input_ids=x, **options).logits[0, :-1] for x in (ids, changed))
+        outs = [bare(input_ids=x, **options) for x in (ids, changed)]
+    if not hasattr(outs[0], "logits"):  # of AutoModel, which leaves the last layer out
+        raise ValueError(
+            f"{role}, {type(model).__name__}, scores no tokens (it returns hidden states, no logits): load it with "
+            "AutoModelForCausalLM."
+        )
+    a, b = (out.logits[0, :-1] for out in outs)
     # The same shapes are computed twice, so that equal inputs give equal numbers, up to a GPU's order of addition.
     return float((a - b).abs().max()) > 16 * torch.finfo(a.dtype).eps * float(a.abs().max())
 

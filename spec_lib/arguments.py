@@ -184,11 +184,15 @@ def a_rule(rule: str | protocols.Rule | None, randomness) -> tuple[Callable, boo
         raise ValueError(f"rule must take (p, q, drafted, uniforms), got {described(rule)}: {error}") from None
     papers = rule in (RULES["google"], RULES["deepmind"])
     chains_only = answers.no_trees(rule)
+    trees_only = "parents" in asks and asks["parents"].default is inspect.Parameter.empty
     of_trees = rule if "parents" in asks else verify_tree if papers else chains_only
 
     def asked(p, q, drafted, uniforms, position, parents=None):
         if parents is not None:
             return answers.a_judgement(of_trees(p, q, drafted, uniforms, parents=parents), p, drafted.shape)
+        if trees_only:  # a chain is a tree too
+            path, next_p = asked(p, q, drafted, uniforms, position, [*range(-1, len(drafted) - 1)])
+            return path.sum(), next_p
         told = {"position": position} if "position" in asks else {}
         return answers.a_judgement(rule(p, q, drafted, uniforms, **told), p, None)
 

@@ -55,7 +55,7 @@ class CachedModel:
         elif self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
         if keep is not None and self.facts.keeps:
-            extra["logits_to_keep"] = keep
+            extra["logits_to_keep"] = as_int(keep)  # of any other integer it would be one index
         try:
             with self.evaluating:
                 out = self.model(input_ids=ids[None], use_cache=True, **extra)
@@ -139,10 +139,11 @@ class TableModel:
     """A literal table as a model, for toys and tests: the next token depends on the last one only.
 
     table: (vocab, vocab), any floating dtype; row x is the distribution of the token after x, zeros are allowed.
+    ValueError for what has another shape.
     """
 
     def __init__(self, table: torch.Tensor, max_length: int | None = None):
-        self.table, self.max_length = table, max_length
+        self.table, self.max_length = answers.a_table(table), max_length
         self.vocab, self.device = table.shape[1], table.device
         self.length, self.fed, self.tree = 0, 0, []
 

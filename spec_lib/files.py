@@ -68,18 +68,21 @@ def save(files: dict[Path, str | bytes]) -> None:
 def save_folders(folder: Path, files: dict[str, str | bytes]) -> None:
     """Write files, named by their way from `folder` ("target/config.json"), with their folders: all of them or none.
 
-    They are complete in a folder beside their own before any of these gets its name; what was made is taken away
-    again where that fails.  OSError where it does, and where something of that name has come meanwhile.
+    They are complete in a folder beside their own before any of these gets its name, which a new `folder` gets in one
+    step, so that not even a power cut leaves a part of it; what was made is taken away again where that fails.
+    OSError where it does, and where something of that name has come meanwhile.
     """
     made = [p for p in (folder.absolute(), *folder.absolute().parents) if not p.exists()]
+    above = folder.absolute().parent if folder.absolute() in made else folder
     moved: list[Path] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".spec_lib-", ignore_cleanup_errors=True) as unfinished:
-            save({Path(unfinished, name): content for name, content in files.items()})
-            for part in sorted(Path(unfinished).iterdir()):
-                os.rename(part, folder / part.name)
-                moved.append(folder / part.name)
+        above.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=above, prefix=".spec_lib-", ignore_cleanup_errors=True) as unfinished:
+            whole = Path(unfinished, folder.absolute().name)
+            save({whole / name: content for name, content in files.items()})
+            for part in [whole] if above != folder else sorted(whole.iterdir()):
+                os.rename(part, above / part.name)
+                moved.append(above / part.name)
     except BaseException:
         for path in moved:
             shutil.rmtree(path, ignore_errors=True)

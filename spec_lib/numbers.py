@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import reprlib
 
@@ -16,6 +17,14 @@ def as_int(value) -> int | None:
         return operator.index(value)
     except (TypeError, RuntimeError):  # torch raises the second for tensors of several elements
         return None
+
+
+def as_float(value) -> float:
+    """The float that `value` is (of numpy or a tensor of one element too), or NaN if it is none."""
+    try:
+        return math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # of several elements, of words
+        return math.nan
 
 
 def at_least_one(name: str, value) -> int:

@@ -58,6 +58,14 @@ class Pair:
     prompts: dict[str, str] = field(default_factory=lambda: dict(GPT2_PROMPTS))
 
     def __post_init__(self):
+        for name in ("tokenizer", "draft_tokenizer"):
+            tokenizer = getattr(self, name)
+            fits = callable(tokenizer) and hasattr(tokenizer, "decode")
+            if not fits and (name == "tokenizer" or tokenizer is not None):
+                raise ValueError(
+                    f"{name} of a Pair must be a tokenizer, as AutoTokenizer.from_pretrained gives it, got "
+                    f"{described(tokenizer)}"
+                )
         if self.draft_tokenizer is not None:
             check_vocabulary(self.tokenizer, self.draft_tokenizer)
         for role in ("target", "draft"):
@@ -156,6 +164,9 @@ def check_vocabulary(a, b) -> None:
     Same size is not same meaning: speculation would compare p and q of different words.  Rows beyond both
     vocabularies (padding of the embedding tables) are no tokens and do not matter.
     """
+    for tokenizer in (a, b):
+        if not hasattr(tokenizer, "get_vocab"):
+            raise ValueError(f"two tokenizers are compared, got {described(tokenizer)}, which has no get_vocab")
     ours = {i: t for t, i in a.get_vocab().items()}
     theirs = {i: t for t, i in b.get_vocab().items()}
     for i in sorted(ours.keys() | theirs.keys()):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from .numbers import described
+
 
 class CacheLengths(NamedTuple):
     """Tokens in a cache before a round, when it was fullest, and after the rollback."""
@@ -99,9 +101,20 @@ class Summary:
     share: float
 
 
+def as_rounds(rounds: Iterable[Round] | Generation) -> list[Round]:
+    """Rounds as a list, also those of a generation; ValueError for what holds none."""
+    given = rounds.rounds if isinstance(rounds, Generation) else rounds
+    found = list(given) if isinstance(given, Iterable) else None
+    if found is None or isinstance(given, (str, dict)) or not all(hasattr(r, "accepted") for r in found):
+        hint = " (of several: [r for g in generations for r in g.rounds])" if found else ""
+        got = described(given if found is None else found[0] if found else given)
+        raise ValueError(f"rounds must be those of a generation, g.rounds{hint}, got {got}")
+    return found
+
+
 def summarize(rounds: Iterable[Round] | Generation) -> Summary:
     """The one home of a generation's statistics; they count what was emitted.  Notebook 08."""
-    rounds = list(rounds.rounds if isinstance(rounds, Generation) else rounds)
+    rounds = as_rounds(rounds)
     origins = [r.origin for r in rounds]
     accepted, rejected = sum(r.accepted for r in rounds), origins.count("resampled")
     drafted, emitted = sum(len(r.drafted) for r in rounds), accepted + sum(r.token is not None for r in rounds)
@@ -127,7 +140,7 @@ def summarize(rounds: Iterable[Round] | Generation) -> Summary:
     )
 
 
-def identity_sides(rounds: Iterable[Round]) -> tuple[float, float]:
+def identity_sides(rounds: Iterable[Round] | Generation) -> tuple[float, float]:
     """Target passes for each token of the text, and what that is in expectation, under any dependence whatever.
 
     The second is (1 - alpha) + (bonus tokens / tokens) * mean overlap at the bonus positions, alpha the mean overlap
@@ -135,7 +148,7 @@ def identity_sides(rounds: Iterable[Round]) -> tuple[float, float]:
     overlap is, of a session that cannot look ahead.  ValueError for untraced rounds and for those of a tree, which have
     no overlap.  Derived in notebook 08.
     """
-    rounds = list(rounds)
+    rounds = as_rounds(rounds)
     if any(r.overlap is None for r in rounds):
         raise ValueError("a round has no overlap: write with trace=True (the rounds of a tree have none)")
     overlaps = [x for r in rounds for x in r.overlap[: r.accepted + 1].tolist()]  # of each token that was emitted

@@ -51,6 +51,10 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     comes out with a NaN, never as a distribution.
     Notebook 01.
     """
+    if not isinstance(logits, torch.Tensor) or logits.shape[-1:] in ((), (0,)) or logits.is_complex():
+        raise ValueError(f"logits must be a tensor (..., vocab), of real numbers, got {described(logits)}")
+    if not isinstance(sampling, Sampling):
+        raise ValueError(f"sampling must be a spec_lib.Sampling, as Sampling(temperature=0), got {described(sampling)}")
     x = logits if logits.dtype == torch.float64 else logits.float()  # 16 bit is too coarse for ratios
     if sampling.temperature == 0:
         one = 1 + 0 * x.amax(-1, keepdim=True)  # 1, or NaN where the row holds one
@@ -83,6 +87,10 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     `torch.multinomial` would take several times as long, and on a GPU a NaN makes it fail for good.
     Notebook 01.
     """
+    if not isinstance(p, torch.Tensor) or p.ndim != 1 or not len(p):
+        raise ValueError(f"p must be one distribution, a tensor (vocab,), got {described(p)}")
+    if not isinstance(u, torch.Tensor) or u.numel() != 1:
+        raise ValueError(f"u must be one uniform, a tensor as torch.rand(()) gives it, got {described(u)}")
     if p.dtype not in (torch.float32, torch.float64):
         p = p.float()  # in 16 bit the sum would stop growing, and u round up to 1
     total = p.cumsum(-1)

@@ -32,8 +32,9 @@ def verify_tree(
     no tree.  Notebook 14.
     """
     k = _check(p, q, drafted, uniforms)
-    if len(parents) != k or not all(-1 <= parent < i for i, parent in enumerate(parents)):
-        raise ValueError(f"{k} drafted tokens need {k} parents, each an earlier one or -1, got {list(parents)}")
+    fits = isinstance(parents, Sequence | torch.Tensor) and len(parents) == k
+    if not fits or not all(-1 <= parent < i for i, parent in enumerate(parents)):
+        raise ValueError(f"{k} drafted tokens need {k} parents, each an earlier one or -1, got {parents}")
     here, left = torch.full((), -1, device=p.device), p[0]  # where the walk stands, and what is still to be drawn there
     path = []
     for i, parent in enumerate(parents):  # a child comes after its parent and its earlier siblings: once through is all

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import torch
 
+from .numbers import described
+
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """The residual distribution: what p has beyond q, norm(max(0, p - q)).
@@ -18,6 +20,10 @@ def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     to rounding: a rejection then has probability 0, and 0/0 is avoided).  Chen et al., Eq. 4; Leviathan et al., 2.3.
     Notebook 03.
     """
+    if not (isinstance(p, torch.Tensor) and isinstance(q, torch.Tensor) and p.shape[-1:] == q.shape[-1:] != ()):
+        raise ValueError(
+            f"p and q must be tensors (..., vocab) of one vocabulary, got {described(p)} and {described(q)}"
+        )
     rest = (p - q).clamp(min=0)
     total = rest.sum(-1, keepdim=True)
     return torch.where(total > 0, rest / total, p)
@@ -93,6 +99,13 @@ RULES = {"google": verify_google, "deepmind": verify_deepmind, "block": verify_b
 
 
 def _check(p, q, drafted, uniforms) -> int:
+    given = {"p": p, "q": q, "drafted": drafted, "uniforms": uniforms}
+    for name, x in given.items():
+        if not isinstance(x, torch.Tensor) or x.ndim != (2 if name in "pq" else 1):
+            shape = "(n, vocab)" if name in "pq" else "(k,)"
+            raise ValueError(f"{name} must be a tensor of shape {shape}, got {described(x)}")
+    if drafted.is_floating_point() or not p.is_floating_point():
+        raise ValueError(f"p must be of a floating dtype and drafted of int64, got {p.dtype} and {drafted.dtype}")
     k = drafted.shape[0]
     if p.shape[0] != k + 1 or q.shape != (k, p.shape[1]) or uniforms.shape != (k,):
         raise ValueError(

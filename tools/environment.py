@@ -28,6 +28,13 @@ MORE = {  # said where the parts before it are there
 }
 NOTE, LOCK = "course-made-from.txt", "course-lock"  # both in .venv
 PATH = "course-folder.pth"  # beside its packages
+# `python -m venv`, without the traceback that it ends in at Ctrl-C.
+MAKE = """import runpy, sys
+try:
+    runpy.run_module("venv", run_name="__main__", alter_sys=True)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Of the variables that steer Python itself, children keep those that concern only how text and bytecode are written.
 # (Names with an underscore after PYTHON are of other programs.)
@@ -227,7 +234,7 @@ def make_venv(venv: Path) -> None:
     if not all(importlib.util.find_spec(module) for module in ("venv", "ensurepip")):
         raise Stop("This Python cannot make virtual environments: run `apt install python3-venv`, then try again.")
     base = getattr(sys, "_base_executable", None) or sys.executable  # not of an environment that may be left or deleted
-    if run([base, "-m", "venv", venv]):
+    if run([base, "-c", MAKE, venv]):
         if min(shutil.disk_usage(folder).free for folder in (venv, tempfile.gettempdir())) < 50e6:
             raise Stop(f"The disk with {venv} or {tempfile.gettempdir()} is full: free some room, then start again.")
         raise Stop(f"Python could not make a virtual environment in {venv}; its message is above.")

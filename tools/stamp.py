@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -141,8 +142,14 @@ def read(file: Path) -> dict:
 
 
 def write(file: Path, content: str | bytes) -> None:
+    """The whole file or, where that fails or is interrupted, the one that was there."""
     file.parent.mkdir(exist_ok=True)
-    file.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    part = file.with_name(f".{file.name}.part")
+    try:
+        part.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def title(file: Path, book: dict) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..records import as_rounds
 from .distributions import plot_overlap
 from .glyphs import token_label
 from .style import BESIDE, CROSSED, LETTERS, PALETTE, figure
@@ -11,8 +12,8 @@ from .style import BESIDE, CROSSED, LETTERS, PALETTE, figure
 
 def some_rounds(rounds: Sequence) -> Sequence:
     """The rounds of a generation, or rounds as they are; ValueError where there is none."""
-    rounds = getattr(rounds, "rounds", rounds)  # a whole generation will do
-    if not len(rounds):
+    rounds = as_rounds(rounds)  # a whole generation will do
+    if not rounds:
         raise ValueError("there is no round to draw: pass the rounds of a speculative generation (g.rounds).")
     return rounds
 
@@ -24,7 +25,7 @@ def round_rows(pair, rounds: Sequence) -> list[list[tuple[int, str, str]]]:
     the end of the text, are "unverified".
     """
     rows = []
-    for r in rounds:
+    for r in as_rounds(rounds):
         drafted = [pair.decode([t]) for t in r.drafted.tolist()]
         tested = r.accepted + (r.rejected is not None)
         row = [(i, text, "accepted") for i, text in enumerate(drafted[: r.accepted], 1)]
@@ -100,6 +101,7 @@ def plot_ending(pair, r, title: str, most: int = 8) -> None:
 
 def acceptance_positions(rounds: Sequence) -> list[tuple[int, int]]:
     """(reached, accepted) at each position in the draft: how often the target tested it, and how often it accepted."""
+    rounds = as_rounds(rounds)
     longest = max((len(r.drafted) for r in rounds), default=0)
     reached = [
         sum(r.accepted > i or (r.accepted == i and r.rejected is not None) for r in rounds) for i in range(longest)
@@ -128,7 +130,7 @@ def tape_rows(rounds: Sequence) -> list[dict[str, tuple[int, int, int]]]:
     """Each traced round's caches, {"target": (before, filled, after), "draft": ...}, in tokens."""
     return [
         {name: tuple(c) for name, c in (("target", r.target_cache), ("draft", r.draft_cache)) if c is not None}
-        for r in rounds
+        for r in as_rounds(rounds)
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from ..records import as_rounds
 from . import style
 from .characters import without_controls
 
@@ -20,7 +21,7 @@ BAD = "\ufffd"  # what bytes that are no character decode to
 
 def origins(rounds: Sequence) -> list[str]:
     """The origin of each emitted token of some rounds, in order."""
-    return [o for r in rounds for o in ["accepted"] * r.accepted + ([] if r.token is None else [r.origin])]
+    return [o for r in as_rounds(rounds) for o in ["accepted"] * r.accepted + ([] if r.token is None else [r.origin])]
 
 
 class Pieces:

@@ -3,7 +3,9 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from spec_lib import best_gamma, expected_tokens, operations_factor, walltime_improvement
 from spec_lib.theory import predict, round_cost
@@ -143,8 +145,35 @@ def test_a_prediction_from_measured_costs_is_the_theorem_with_them():
         assert predict(0.7, 4, 0.1, v) == pytest.approx(expected)
     with pytest.raises(ValueError, match="alpha is a rate"):
         predict(1.1, 4, 0.1, seconds)
-    with pytest.raises(KeyError):
-        predict(0.7, 3, 0.1, seconds)  # v(4) was not measured
+    for v in (seconds, {}, None, [0.02], {1: 0, 4: 1}, {"1": 0.02, "4": 0.03}):  # v(4) was not measured
+        for call in (lambda v=v: predict(0.7, 3, 0.1, v), lambda v=v: round_cost(3, 0.1, v)):
+            with pytest.raises(ValueError, match="v must hold the time of a pass over 1 token and over 4, numbers ab"):
+                call()
+
+
+WORDS = ["x", "0.5", None, [], [0.5], np.array([0.5, 0.6]), torch.tensor([0.5, 0.6]), math.nan, -0.1, 1j]
+
+
+@pytest.mark.parametrize("value", WORDS, ids=str)
+def test_what_is_no_single_number_is_told(value):
+    for call, said in (
+        (lambda: expected_tokens(value, 3), "alpha is a rate between 0 and 1, got "),
+        (lambda: best_gamma(value, 0.1), "alpha is a rate between 0 and 1, got "),
+        (lambda: best_gamma(0.5, value), "the draft's cost must be a finite number of at least 0, got "),
+        (lambda: round_cost(3, value, {1: 1.0, 4: 1.0}), "the draft's cost must be a finite number"),
+        (lambda: operations_factor(0.5, value, 0.1), "gamma must be a whole number of at least 0, got "),
+        (lambda: best_gamma(0.5, 0.1, lambda n: value), "score_cost must give a number above 0, and gave .* for 2 tok"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    for kind in (np.float64, np.float32, torch.tensor):
+        assert best_gamma(kind(0.75), kind(0.125)) == best_gamma(0.75, 0.125)
+    for kind in (np.int64, torch.tensor):
+        assert expected_tokens(0.5, kind(3)) == expected_tokens(0.5, 3)
+        assert best_gamma(0.75, 0.125, max_gamma=kind(2)) == 2
 
 
 def test_a_cost_that_is_a_number_is_told_to_be_a_function():

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -226,8 +228,9 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path, monkeypatch, capsy
 
         return planted
 
-    for given in ("empty", "new/deep"):
-        for kind, at in (("write", 0), ("write", 1), ("write", 11), ("move", 0), ("move", 1)):
+    steps = [("write", 0), ("write", 1), ("write", 11), ("move", 0)]
+    for given, more in (("empty", [("move", 1)]), ("new/deep", [])):  # a new folder is moved as a whole
+        for kind, at in (*steps, *more):
             with monkeypatch.context() as patch:
                 patch.setattr(*((Path, "write_bytes") if kind == "write" else (os, "rename")), failing(kind, at))
                 assert "No space left on device" in said_of(capsys, str(tmp_path / given), "--draft", "small")
@@ -243,9 +246,47 @@ def test_what_came_meanwhile_stays(tmp_path, monkeypatch, capsys):
         real(contents)
         theirs = tmp_path / "pair" / "target"
         if not theirs.exists():
-            theirs.mkdir()
+            theirs.mkdir(parents=True)
             (theirs / "theirs").write_text("first")
 
     monkeypatch.setattr(files, "save", slow)
     said_of(capsys, str(tmp_path / "pair"), "--draft", "small")
     assert tree(tmp_path) == ["pair", "pair/target", "pair/target/theirs"]
+
+
+KILLED = """
+import importlib.util, os, pathlib, signal, sys
+spec = importlib.util.spec_from_file_location("files", sys.argv[1])
+files = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(files)
+step, at = sys.argv[3], int(sys.argv[4])
+owner = pathlib.Path if step == "write_bytes" else os
+real = getattr(owner, step)
+
+def planted(*given):
+    global at
+    if at == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    at -= 1
+    return real(*given)
+
+setattr(owner, step, planted)
+names = ["target/a", "target/b", "small/a", "small/b"]
+files.save_folders(pathlib.Path(sys.argv[2]), {name: name for name in names})
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+def test_a_new_folder_is_whole_or_absent_whenever_the_power_fails(tmp_path):
+    found = []
+    for step in ("write_bytes", "replace", "rename"):
+        for at in range(5):
+            folder = tmp_path / f"{step}{at}"
+            command = [sys.executable, "-c", KILLED, files.__file__, folder, step, str(at)]
+            code = subprocess.run([str(word) for word in command], stderr=subprocess.PIPE).returncode
+            assert folder.exists() == (code == 0), (step, at)
+            if code == 0:
+                assert [name for name in tree(folder) if "/" in name] == ["small/a", "small/b", "target/a", "target/b"]
+                assert folder.stat().st_mode == tmp_path.joinpath(folder.name, "target").stat().st_mode
+            found.append(code)
+    assert found.count(0) == 4 + 2 and set(found) == {0, -9}

@@ -110,6 +110,31 @@ def test_another_repository_reaches_every_file_and_leaves_outputs_alone(copy):
     assert outputs() == before
 
 
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_stamp_that_is_interrupted_leaves_whole_files(copy, monkeypatch, step):
+    before = texts(copy)
+    stamp.set_repository(copy, "somebody/a-fork")
+    owner, name = (Path, "write_bytes") if step == "write_bytes" else (os, "replace")
+    real, left = getattr(owner, name), [2]
+
+    def cut(first, *more):
+        left[0] -= 1
+        if left[0] == 0:
+            if step == "write_bytes":
+                real(first, more[0][:100])
+            raise KeyboardInterrupt
+        return real(first, *more)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, cut)
+        stamp.stamp(copy)
+    now = texts(copy)
+    assert sum(now[name] != before[name] for name in before) == 1 and not list(copy.rglob("*.part"))
+    stamp.stamp(copy)
+    whole = texts(copy)
+    assert all(now[name] in (before[name], whole[name]) for name in whole)
+
+
 def test_notebooks_are_written_as_nbformat_writes_them(copy):
     import nbformat
 
@@ -238,7 +263,7 @@ def test_the_systems_errors_get_one_sentence(error, said, monkeypatch, capsys):
 def test_the_starter_is_written_in_what_old_pythons_read():
     """Python 2.7 knows each of these kinds of expression, and reads a file without further ado if it is ASCII."""
     old = "Module Expr Constant Import ImportFrom alias Name Attribute Subscript Slice Call Compare BinOp Mod Tuple "
-    old += "List If Assign Load Store Lt Eq"
+    old += "List If Assign Load Store Lt Eq Try ExceptHandler"
     source = (ROOT / "course.py").read_bytes().decode("ascii")
     kinds = {type(node).__name__ for node in ast.walk(ast.parse(source, feature_version=(3, 4)))}
     assert kinds <= set(old.split()), kinds - set(old.split())
@@ -673,6 +698,23 @@ def test_what_is_wrong_with_a_python(tmp_path, text, fault):
     else:
         script(python, text)
     assert environment.what_is_wrong(python) == fault
+
+
+def test_ctrl_c_while_the_environment_is_made_is_no_traceback(tmp_path, monkeypatch):
+    """`python -m venv` itself ends in one."""
+    ran = []
+    monkeypatch.setattr(environment, "run", lambda command: ran.extend(command))
+    environment.make_venv(tmp_path / "venv")
+    (tmp_path / "venv.py").write_text("import sys\nassert len(sys.argv) == 2\nraise KeyboardInterrupt\n")
+    given = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([str(word) for word in ran], env=given, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_before_the_first_line_is_no_traceback(elsewhere):
+    (elsewhere / "tools" / "commands.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run([sys.executable, elsewhere / "course.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_python_without_ensurepip_gets_one_sentence(tmp_path, monkeypatch):

@@ -64,8 +64,10 @@ class Exercise:
 
     def check(self, function: Callable) -> bool:
         """Print the verdict on the function and return whether it is right.  Only an interrupt by hand gets through."""
+        changed = False
         for at, case in enumerate(self.cases):
             answer = ask(function, case.arguments)
+            changed = changed or answer.changed
             if answer.error:
                 print(f"Not yet: {case.name} raised {answer.error}")
                 if hint := next((h for begin, h in self.errors.items() if answer.error.startswith(begin)), ""):
@@ -97,6 +99,7 @@ class Exercise:
         print(
             ("Right." if len(self.cases) == 1 else f"Right, in all {len(self.cases)} cases.")
             + (f"\n{left}" if left else "")
+            + (f"\n{CHANGED}" if changed else "")
         )
         return not left
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from .engine import Case, Exercise
 
@@ -15,6 +16,11 @@ def _until(accepted: Callable[[float, float, float], bool]) -> Callable[..., int
         return results.index(False) if False in results else len(results)
 
     return count
+
+
+def _multiplied(ps: list[float], qs: list[float], us: list[float]) -> int:
+    ratios = [min(1.0, p / q) for p, q in zip(ps, qs, strict=True)]
+    return _until(lambda p, q, u: u < p / q)([prod(ratios[: t + 1]) for t in range(len(ratios))], [1.0] * len(qs), us)
 
 
 COUNT_ACCEPTED = Exercise(
@@ -45,6 +51,10 @@ COUNT_ACCEPTED = Exercise(
         "where u equals p / q the token is rejected: u has to be smaller": _until(lambda p, q, u: u <= p / q),
         "this is the position at which the loop ends; where nothing is rejected, one more is accepted": (
             lambda ps, qs, us: min(len(ps) - 1, _until(lambda p, q, u: u < p / q)(ps, qs, us))
+        ),
+        "the ratios are multiplied up; each token is compared with its own p / q alone": _multiplied,
+        "the token that the target adds is counted too; only the accepted draft tokens are asked for": (
+            lambda ps, qs, us: 1 + _until(lambda p, q, u: u < p / q)(ps, qs, us)
         ),
         "these are the positions of the accepted tokens; how many there are is asked for": (
             lambda ps, qs, us: list(range(_until(lambda p, q, u: u < p / q)(ps, qs, us)))

@@ -33,6 +33,7 @@ _LOGITS = torch.tensor([2.0, 1.0, 0.0])
 TEMPERATURE = Exercise(
     cases=(
         *worked_out(_softmax, {f"logits 2, 1, 0 at temperature {t}": (_LOGITS, t) for t in (1.0, 0.5, 2.0, 0)}),
+        *worked_out(_softmax, {"logits .1, .05, 0 at temperature .05": (_LOGITS / 20, 0.05)}),
         Case(
             "logits 1000, 999, 0 at temperature 1",
             (torch.tensor([1000.0, 999.0, 0.0]), 1.0),
@@ -45,6 +46,9 @@ TEMPERATURE = Exercise(
             lambda x, t: _softmax(x, 1 / t) if t else [1 / len(x)] * len(x)
         ),
         "the probabilities are divided, not the logits": (lambda x, t: [p / t if t else 0.0 for p in _softmax(x, 1.0)]),
+        "a small temperature is taken for 0; only 0 itself leaves nothing but the likeliest token": (
+            lambda x, t: _softmax(x, t if t >= 0.3 else 0)
+        ),
         "temperature 0 divides by zero: it means the likeliest token": (
             lambda x, t: _softmax(x, t) if t else [math.nan] * len(x)
         ),
@@ -141,6 +145,17 @@ def _top_p(p: Sequence[float], mass: float, more: int = 0) -> list[float]:
 
 _P, _Q = torch.tensor([0.5, 0.25, 0.125, 0.125]), torch.tensor([0.1, 0.5, 0.15, 0.25])
 
+
+def _of_equals(function: Callable) -> str:
+    kept = sum(x > 0 for x in flat(nested(function(torch.full((4,), 0.25), 0.5))))
+    return (
+        ""
+        if kept == 2
+        else f"But of four tokens with .25 each, top_p = .5 keeps {kept} instead of 2: "
+        "tokens that are only as likely as the last one kept are cut off too."
+    )
+
+
 TOP_P = Exercise.against(
     _top_p,
     cases={
@@ -183,6 +198,7 @@ TOP_P = Exercise.against(
             lambda p, m: [float(a) * (a >= m) / total if (total := float(p[p >= m].sum())) else math.nan for a in p]
         ),
     },
+    afterwards=_of_equals,
 )
 
 

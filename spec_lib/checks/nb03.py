@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from .engine import Case, Exercise, worked_out
-from .reference import distribution, lacks, residual, scaled
+from .reference import Row, distribution, lacks, residual, scaled
 
 Tensors = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -60,6 +60,11 @@ def _sums_along_the_wrong_axis(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor
     return torch.where(total > 0, rest / total, p)
 
 
+def _by_what_is_rejected(p: Row, q: Row) -> Row:
+    rejected = 1 - sum(map(min, p, q))
+    return [x / rejected for x in lacks(p, q)] if rejected > 0 else list(p)
+
+
 def _down_the_columns(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     rest = (p - q).clamp(min=0)
     total = rest.sum(0, keepdim=True)
@@ -81,6 +86,10 @@ RESIDUAL = Exercise(
                 ),
                 "q = p = .5 .3 .2, where the residual has no mass": (_P.clone(), _P.clone()),
                 "three pairs at once, the second with q = p": (_STACK, _DRAFTS),
+                "q = p = .7 .2 .1 but for the last bit of .1: the residual has no mass": (
+                    distribution(0.7, 0.2, 0.1),
+                    distribution(0.7, 0.2, 0.1 + 1e-16),
+                ),
             },
         ),
         Case(
@@ -103,6 +112,9 @@ RESIDUAL = Exercise(
         ),
         "the sum was raised to a small number before the division: a residual of little mass is then no distribution": (
             _by_row(lambda p, q: [x / max(sum(lacks(p, q)), 1e-6) for x in lacks(p, q)] if p != q else p)
+        ),
+        "the divisor is not the residual's own sum, and rounding keeps it above 0 where the residual is empty": (
+            _by_row(_by_what_is_rejected)
         ),
         "|p - q| was taken: tokens of which the draft model writes too many get still more": (
             _divided(lambda a, b: abs(a - b))

@@ -107,6 +107,27 @@ def _likeliest(p, q, x, u, v):
     return [*x[:n].tolist(), weights.index(max(weights))]
 
 
+def _multiplied(limit: float) -> Round:
+    """Each token's p/q, at most `limit`, times those of the tokens before it."""
+
+    def tokens(p, q, x, u, v):
+        chances = [min(limit, float(p[t, token] / q[t, token])) for t, token in enumerate(x.tolist())]
+        chances = [math.prod(chances[: t + 1]) for t in range(len(x))]
+        n = next((t for t, chance in enumerate(chances) if not u[t] < chance), len(x))
+        weights = p[-1].tolist() if n == len(x) else _rest(p[n].tolist(), q[n].tolist())
+        return [*x[:n].tolist(), pick(weights, float(v))]
+
+    return tokens
+
+
+def _without_the_rejected(p, q, x, u, v):
+    n = len(_round()(p, q, x, u, v)) - 1
+    weights = p[n].tolist()
+    if n < len(x):
+        weights[int(x[n])] = 0.0
+    return [*x[:n].tolist(), pick(weights, float(v))]
+
+
 def _bonus_of_q(p, q, x, u, v):
     return _round()(torch.cat([p[:-1], q[-1:]]) if len(q) else p, q, x, u, v)
 
@@ -139,6 +160,7 @@ ROUND_TOKENS = Exercise.against(
         "two tokens in the residual, p = .5 .4 .1 and q = .2 .2 .6": _given(
             _TWO_IN_REST[:, 0], _TWO_IN_REST[:1, 1], [2], [0.5], 0.8
         ),
+        "the same, with a smaller v": _given(_TWO_IN_REST[:, 0], _TWO_IN_REST[:1, 1], [2], [0.5], 0.25),
         "nothing drafted": _given(_P[:1], _Q[:0], [], [], 0.6),
     },
     mistakes={
@@ -152,6 +174,14 @@ ROUND_TOKENS = Exercise.against(
         "the bonus is drawn from the last draft token's row; it comes after it, from the last row": _round(bonus=-2),
         "the token after a rejection is drawn from p; it comes from the residual": _round(resample=lambda p, q: p),
         "the token after a rejection is drawn from q; it comes from the residual": _round(resample=lambda p, q: q),
+        "the token after a rejection is drawn from |p - q|; the residual is max(0, p - q)": (
+            _round(resample=lambda p, q: [abs(a - b) for a, b in zip(p, q, strict=True)])
+        ),
+        "only the rejected token is taken out of p; the residual takes all of q out, and stops at 0": (
+            _without_the_rejected
+        ),
+        "the ratios are multiplied up; each draft token is tested with its own p/q alone": _multiplied(math.inf),
+        "the acceptance probabilities are multiplied up; each draft token is tested with its own alone": _multiplied(1),
         "the residual is the wrong way round: it is what the target has and the draft lacks": (
             _round(resample=lambda p, q: _rest(q, p))
         ),

@@ -145,6 +145,12 @@ ACCEPTED_COUNT = Exercise.against(
             lambda mask: [int(mask.sum())] if mask.ndim == 2 else _each_row()(mask)
         ),
         "the product runs down the columns; the tokens of one draft lie along a row": _down_the_columns,
+        "the product runs down the columns, and only the sum along a row; both belong along the row (dim -1)": (
+            lambda mask: mask.long().cumprod(0).sum(-1)
+        ),
+        "this says whether a row is accepted whole, as a product does; the count needs the running product": (
+            lambda mask: mask.long().prod(-1)
+        ),
         "this is the running product itself; the count is its sum along a row": lambda mask: mask.long().cumprod(-1),
     },
     afterwards=_what_is_left,
@@ -230,20 +236,18 @@ MISPRINTED_LINES = Exercise(
         "line 7 is right, the strict test of notebook 03: look at what else changes in line 8 while t runs": (
             lambda: (7, 10, 12)
         ),
-        "line 7 is right; compare lines 8 and 10: which of them says that the text has grown": lambda: (7, 8, 12),
-        "line 7 is right; is the context in line 12 the whole text": lambda: (7, 8, 10),
+        "line 7 is right; compare lines 8 and 10: only one of them says that the text has grown": lambda: (7, 8, 12),
+        "line 7 is right; read the context in line 12 to its end": lambda: (7, 8, 10),
         "line 11 is right: the extra token is for a draft that is accepted whole; but read the context in line 12": (
             lambda: (8, 10, 11)
         ),
-        "line 11 is right; compare lines 8 and 10: which of them says that the text has grown": lambda: (8, 11, 12),
-        "line 4 is right: K + 1 distributions, one after each prefix; after a rejection, has n been raised": (
+        "line 11 is right; compare lines 8 and 10: only one of them says that the text has grown": lambda: (8, 11, 12),
+        "line 4 is right: K + 1 distributions, one after each prefix; look for the line that fails to raise n": (
             lambda: (4, 8, 12)
         ),
         "line 2 is right, T is a minimum: look at what else changes in line 8 while t runs": lambda: (2, 10, 12),
-        "line 6 is right: when a uniform is drawn does not matter; is the context in line 12 the whole text": lambda: (
-            6,
-            8,
-            10,
+        "line 6 is right: when a uniform is drawn does not matter; read the context in line 12 to its end": (
+            lambda: (6, 8, 10)
         ),
         "lines 3 and 5 are right: look where n changes, and where it should": lambda: (3, 5, 12),
     },

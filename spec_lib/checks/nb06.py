@@ -98,6 +98,20 @@ class _ReadsAtOnce(ModelSession):
         super().accept(n, token, tokens)
 
 
+class _Counts(ModelSession):
+    """Right in a third way: between rounds, it counts the tokens at the end of the text that it has not read."""
+
+    waiting = 1
+
+    def unread(self):
+        return self.text[-self.waiting :]
+
+    def accept(self, n, token, tokens):
+        self.model.rollback(self.model.length - max(len(self.drafted) - 1 - n, 0))
+        self.text = torch.cat([self.text, self.drafted[:n], token])
+        self.waiting = 2 if n == len(self.drafted) else 1
+
+
 def _strict(kind: type[ModelSession]) -> type[ModelSession]:
     """The same session, which looks at the `tokens` that the library's own session has no use for."""
 
@@ -138,6 +152,7 @@ SMALLEST_TEST = Exercise(
         Case("the library's session, which must pass", _session(ModelSession, 0, 1, 2), True),
         Case("OneShort, which must fail", _session(_OneShort, 0, 1, 2), False),
         Case("a right session that reads its last draft token at once", _session(_ReadsAtOnce, 0, 1, 2), True),
+        Case("a right session that counts what it has not read yet", _session(_Counts, 0, 1, 2), True),
         Case("OneShort on a longer text", _session(_OneShort, 3, 4, 5, 6, 7, 0), False),
     ),
     mistakes={
@@ -149,6 +164,9 @@ SMALLEST_TEST = Exercise(
         ),
         "a session may also have read its last draft token at once: add what it has read to what it will read": (
             _after(1, 1, lambda s: len(s.unread()) == 2)
+        ),
+        "the round was not finished: `propose` only drafts, and `accept` ends the round": (
+            lambda s: [s.propose(1), _nothing_lost(s)][1]
         ),
         "True and False are the wrong way round": _after(1, 1, lambda s: not _nothing_lost(s)),
         "every session fails: nobody has read the bonus token yet, it is in no cache": (

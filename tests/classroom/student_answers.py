@@ -881,7 +881,95 @@ def up_to(parents, generations):
     return mask
 
 
+def chances_multiplied(p, q, u):
+    n, chance = 0, 1.0
+    for t in range(len(p)):
+        chance *= min(1, p[t] / q[t])
+        if u[t] >= chance:
+            break
+        n += 1
+    return n
+
+
+def with_the_targets_own(p, q, u):
+    n = 0
+    while n < len(p) and u[n] < p[n] / q[n]:
+        n += 1
+    return n + 1
+
+
+def all_that_tie(p, mass):
+    values, _ = p.sort(descending=True)
+    smallest = values[values.cumsum(-1) - values < mass].min()
+    kept = torch.where(p >= smallest, p, 0)
+    return kept / kept.sum()
+
+
+def cold_is_greedy(logits, temperature):
+    if temperature < 0.1:
+        return torch.zeros_like(logits).scatter(-1, logits.argmax(-1, keepdim=True), 1.0)
+    return (logits / temperature).softmax(-1)
+
+
+def unless_they_are_equal(p, q):
+    rest = (p - q).clamp(min=0)
+    return torch.where((p == q).all(-1, keepdim=True), p, rest / rest.sum(-1, keepdim=True))
+
+
+def by_one_minus_the_overlap(p, q):
+    rejected = 1 - torch.minimum(p, q).sum(-1, keepdim=True)
+    return torch.where(rejected > 0, (p - q).clamp(min=0) / rejected, p)
+
+
+def by_the_distance(p, q):
+    distance = (p - q).abs().sum(-1, keepdim=True) / 2
+    return torch.where(distance > 0, (p - q).clamp(min=0) / distance, p)
+
+
+def cumulative(p, q, drafted, uniforms, v, most=1.0):
+    written, chance = [], 1.0
+    for t, x in enumerate(drafted.tolist()):
+        chance *= min(most, float(p[t, x] / q[t, x]))
+        if not uniforms[t] < chance:
+            return [*written, int(sl.draw(sl.residual(p[t], q[t]), v))]
+        written.append(x)
+    return [*written, int(sl.draw(p[-1], v))]
+
+
+def anything_but_the_rejected(p, q, drafted, uniforms, v):
+    for t, x in enumerate(drafted.tolist()):
+        if not uniforms[t] < p[t, x] / q[t, x]:
+            others = p[t].clone()
+            others[x] = 0
+            return [*drafted[:t].tolist(), int(sl.draw(others / others.sum(), v))]
+    return [*drafted.tolist(), int(sl.draw(p[-1], v))]
+
+
+def without_accepting(session):
+    session.propose(1)
+    return session.length + len(session.unread()) == len(session.text)
+
+
 ANSWERS = [
+    ("count_accepted", chances_multiplied, "Hint: the ratios are multiplied up"),
+    ("count_accepted", with_the_targets_own, "Hint: the token that the target adds is counted too"),
+    ("top_p", all_that_tie, "keeps 4 instead of 2"),
+    ("temperature", cold_is_greedy, "Hint: a small temperature is taken for 0"),
+    ("residual", unless_they_are_equal, "0 was divided by 0"),
+    ("residual", by_one_minus_the_overlap, "Hint: the divisor is not the residual's own sum"),
+    ("residual", by_the_distance, "Hint: the divisor is not the residual's own sum"),
+    ("round_tokens", cumulative, "Hint: the acceptance probabilities are multiplied up"),
+    ("round_tokens", lambda *a: cumulative(*a, most=99.0), "Hint: the ratios are multiplied up"),
+    ("round_tokens", anything_but_the_rejected, "Hint: only the rejected token is taken out of p"),
+    (
+        "round_tokens",
+        in_a_round(resampled=lambda p, q, t, u, v: sl.draw((p[t] - q[t]).abs() / (p[t] - q[t]).abs().sum(), v)),
+        "Hint: the token after a rejection is drawn from |p - q|",
+    ),
+    ("accepted_count", lambda mask: mask.long().cumprod(0).sum(-1), "and only the sum along a row"),
+    ("accepted_count", lambda mask: mask.long().prod(-1), "accepted whole"),
+    ("misprinted_lines", lambda: (7, 8, 10), "read the context in line 12 to its end."),
+    ("smallest_test", without_accepting, "Hint: the round was not finished"),
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
     ("count_accepted", indices, "Hint: these are the positions"),
     ("temperature", an_index_at_zero, "Hint: at temperature 0 this is the number"),

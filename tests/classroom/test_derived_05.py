@@ -7,6 +7,7 @@ import spec_lib as sl
 from spec_lib import checks
 from tests.helpers.distributions import random_rounds
 from tests.helpers.notebooks import derived
+from tests.helpers.paths import NOTEBOOKS
 
 NAME = "05_google_speculative_decoding"
 READS = {"token_by_token": 3, "ratios_first": 1}  # host reads for each token that is looked at
@@ -50,3 +51,14 @@ def test_the_lenient_distribution_of_05_stays_below_the_papers_bound():
             gain = torch.minimum(p[0] / lenience, q[0]).sum() - torch.minimum(p[0], q[0]).sum()
             assert (m - p[0]).abs().sum() / 2 == pytest.approx(float(gain), abs=1e-6)
             assert (m <= p[0] / lenience + 1e-6).all() and m.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_the_residual_of_p_and_the_lenient_q_moves_the_toy_further_than_it_gains():
+    """Exercise 4's solution names the toy's two distances; for some pairs this residual meets the bound as well."""
+    p, q = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.1, 0.3, 0.2, 0.4]], dtype=torch.float64)
+    accepted = torch.minimum(p / 0.5, q)
+    written = accepted + (1 - accepted.sum()) * sl.residual(p, 0.5 * q)
+    assert float((written - p).abs().sum() / 2) == pytest.approx(0.192, abs=5e-4)
+    assert float(accepted.sum() - torch.minimum(p, q).sum()) == pytest.approx(0.1)
+    prose = (NOTEBOOKS / f"{NAME}.ipynb").read_text(encoding="utf-8")
+    assert "the toy would be .192 away from $p$ instead of .100" in prose

@@ -242,6 +242,18 @@ def test_a_wrong_answer_that_changes_its_arguments_is_told_so(capsys):
     assert "changes an argument" not in capsys.readouterr().out
 
 
+def test_a_right_answer_that_changes_its_arguments_is_told_so_too(capsys):
+    def in_place(times, warm_up):
+        del times[:warm_up]
+        return solution("median_and_spread")(times, 0)
+
+    assert checks.check_median_and_spread(in_place) is True
+    assert capsys.readouterr().out.endswith("cases.\nYour function also changes an argument, as `p -= q` does: "
+                                            "compute on a copy.\n")  # fmt: skip
+    assert checks.check_median_and_spread(solution("median_and_spread")) is True
+    assert "changes an argument" not in capsys.readouterr().out
+
+
 def test_a_wrong_answer_without_a_name_gets_no_hint(capsys):
     assert TWICE.check(lambda x: x + 5) is False
     assert capsys.readouterr().out == "Not yet: one\n  yours     6\n  expected  2\n"

@@ -95,3 +95,19 @@ def test_the_scripts_rounds_are_whole_and_cover_the_text():
     found = ours.acceptance([rounds, rounds])
     assert found.drafts == 2 * len(rounds) and found.alpha == pytest.approx(sl.summarize(rounds).alpha)
     assert found.tokens_per_pass == pytest.approx(1 + found.share * ours.GAMMA) and found.error == pytest.approx(0)
+
+
+def test_notebook_07_quotes_the_pages_acceptance_rates():
+    """K drafts greedily, the default, and H from q: as installed, and then repaired."""
+    alphas = [
+        re.search(rf"(?m)^\| {re.escape(row)} \|[^|]*\| (\.\d+)", PAGE)[1]
+        for row in (
+            "*as installed:* draft model, default",
+            "*as installed:* draft model, probabilistic",
+            "draft model, default",
+            "draft model, probabilistic",
+        )
+    ]
+    k, h, k_repaired, h_repaired = (f"{float(a):.2f}"[1:] for a in alphas)
+    quoted = f"was {k} in K's setting and {h} in H's, against {k_repaired} and {h_repaired} once repaired"
+    assert quoted in (NOTEBOOKS / "07_is_it_exact.ipynb").read_text("utf-8")

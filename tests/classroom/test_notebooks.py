@@ -567,6 +567,12 @@ def test_the_cells_of_the_teachers_short_plan_have_what_they_need():
         before += [name for name in named(row[2], sections_of(book)) if name not in before]
         assert missing_sections(book, before) == set(), row
     assert {number: len(sections) for number, sections in shown.items()} == {"00": 5, "03": 6, "04": 5, "08": 4}
+    assert "KV cache (notebook 01)" in FILES[6].read_text(encoding="utf-8") and "## The KV cache" in FILES[1].read_text(
+        "utf-8"
+    )
+    assert re.search(r"Homework: \*The KV cache\* in 01, then the core of 06", page), (
+        "06 begins with what 01 says of it"
+    )
     needs = nbformat.read(FILES[4], 4)
     assert missing_sections(needs, ["Five ways to break it"]) >= {"Every way it can go"}
 

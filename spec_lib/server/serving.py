@@ -7,6 +7,7 @@ waits a while for answers and then breaks off without a word, which a client tak
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -90,3 +91,8 @@ class Server(uvicorn.Server):
         error = busy("the server is being stopped", 503)
         asyncio.get_running_loop().call_later(LAST_WORDS, self.worker.end_all, error)
         await super().shutdown(sockets)
+        if self.force_exit:  # Ctrl-C again: uvicorn then leaves out the application's end, and with it the thread's
+            logging.getLogger("uvicorn.error").setLevel(
+                logging.CRITICAL
+            )  # each answer that is broken off would be told
+            self.worker.stop()

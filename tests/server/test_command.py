@@ -147,3 +147,19 @@ def test_an_idle_server_ends_at_once_with_ctrl_c(tmp_path):
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 130
     assert "Traceback" not in (tmp_path / "server.txt").read_text("utf-8")
+
+
+def test_ctrl_c_twice_ends_at_once_whatever_is_written(tmp_path):
+    """uvicorn leaves out the application's end then: the engine's thread would be torn down in the middle of a step."""
+    with started(tmp_path, "--target", "tiny") as server, ExitStack() as stack:
+        texts = [
+            stack.enter_context(server.asking(prompt=ONCE, max_tokens=1000, n=8, stream=stream))
+            for stream in (True, False)
+        ]
+        read_until(texts[0], "data: ")
+        server.process.send_signal(signal.SIGINT)
+        until(lambda: not connects(server.port), "new clients are taken", 3)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(30) == 130
+    log = (tmp_path / "server.txt").read_text("utf-8")
+    assert "Traceback" not in log and "terminate" not in log

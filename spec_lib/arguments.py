@@ -36,12 +36,13 @@ def a_text(
     if low < 0 or high >= target.vocab:
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {target.vocab}")
     padding = None if masked else getattr(target, "padding", None)
-    if int(ids[0, 0]) == padding:
+    first, *last = torch.cat([ids[0, :1], ids[0, -2:]]).tolist()  # at once: on a GPU each look is a wait
+    if first == padding:
         raise ValueError(
             f"the prompt begins with the padding token {padding}: take it off, or pass its attention_mask (speculative "
             "and Engine.submit take one; speculative_batch takes prompts without padding)"
         )
-    if ids[0, -2:].tolist() == [padding] * 2:  # one alone may belong to the text
+    if last == [padding] * 2:  # one alone may belong to the text
         raise ValueError(f"the prompt ends in padding, token {padding}: take it off, or the text would go on after it")
     longest = ids.shape[1] + new - 1  # the last token is drawn, never fed
     if target.max_length is not None and longest > target.max_length:

@@ -206,9 +206,7 @@ ROUND_TOKENS = Exercise.against(
         "the last token is the likeliest one; draw it with `v`": _likeliest,
         "the bonus is drawn from q; it comes from the last row of p": _bonus_of_q,
     },
-    errors={
-        "RuntimeError: torch.searchsorted": "a token is drawn from one distribution: one row of p, or its residual"
-    },
+    errors={"ValueError: p must be one distribution": "a token is drawn from one row of p, or from its residual"},
 )
 
 

@@ -1054,7 +1054,7 @@ ANSWERS = [
     (
         "round_tokens",
         in_a_round(resampled=lambda p, q, t, u, v: sl.draw(sl.residual(p, q), v)),
-        "one row of p, or its residual",
+        "from one row of p, or from its residual",
     ),
     ("round_tokens", bonus_in_the_loop, "Hint: the round ends after the first draft token"),
     ("round_tokens", sum_of_all_verdicts, "Hint: all verdicts that say accept are counted"),

@@ -16,6 +16,7 @@ import spec_lib as sl
 from spec_lib import abilities, protocols
 from spec_lib.decoding import Writer
 from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Numbers
 
 PROMPT = torch.tensor([[1, 2, 3]])
 
@@ -578,7 +579,7 @@ def test_a_rule_that_gives_no_pair_is_named_in_one_line(answer):
 @pytest.mark.reported
 def test_what_is_no_plug_is_named_in_one_short_line():
     """A whole pair in the target's place ended in pages of printout."""
-    pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), range(31))
+    pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Numbers())
     with pytest.raises(ValueError, match="got a Pair: pass its .target") as error:
         sl.speculative(pair, pair.draft, PROMPT, 5)
     assert "\n" not in str(error.value) and len(str(error.value)) < 150

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import spec_lib as sl
 from spec_lib import architectures
 from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Numbers
 
 FAMILIES = ["llama", "qwen2", "qwen3", "mistral", "gpt_neox", "phi", "gemma", "olmo"]
 
@@ -52,8 +53,8 @@ def test_a_decoder_whose_configuration_makes_it_an_encoder_is_refused(family: st
         lambda: sl.speculative(model, small(family), ids, 5),
         lambda: sl.speculative(small(family), model, ids, 5),
         lambda: sl.CachedModel(model),
-        lambda: sl.Pair(model, small(family), range(97)),  # of a tokenizer only the size is asked here
-        lambda: sl.Pair(small(family), model, range(97)),
+        lambda: sl.Pair(model, small(family), Numbers()),
+        lambda: sl.Pair(small(family), model, Numbers()),
     ):
         with pytest.raises(ValueError, match=READS_AHEAD):
             call()
@@ -160,7 +161,7 @@ def test_a_model_without_weights_is_refused_in_a_sentence(hook):
 def test_a_pair_reads_on_the_same_device():
     """`pair.device` and `pair.encode` follow."""
     model = Elsewhere(tiny_gpt2(0), SimpleNamespace(execution_device="cpu"))
-    assert sl.Pair(model, tiny_gpt2(1), range(31)).device == torch.device("cpu")
+    assert sl.Pair(model, tiny_gpt2(1), Numbers()).device == torch.device("cpu")
 
 
 def test_an_encoder_without_a_cache_is_refused_for_what_it_is():

@@ -7,6 +7,7 @@ from spec_lib import Pair, benchmark
 from spec_lib.benchmark import timing
 from tests.helpers.loops import one_sentence
 from tests.helpers.models import prompt
+from tests.helpers.tokenizers import Numbers
 
 
 @pytest.mark.reported
@@ -15,7 +16,7 @@ def test_two_prompts_at_once_are_refused_by_the_clocks_too(pair):
 
     Right: the sentence that names the batch size, also from what measures.
     """
-    both = Pair(*pair, range(31))
+    both = Pair(*pair, Numbers())
     for call in (
         lambda ids: timing.first_token(both, ids),
         lambda ids: timing.time_breakdown(both, ids, (0, 2), new=6),

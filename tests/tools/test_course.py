@@ -548,7 +548,7 @@ def test_the_first_text_needs_the_first_part_alone(tmp_path):
 
 def test_notebooks_and_library_import_nothing_that_comes_with_the_tests():
     beyond, found = modules_beyond("notebooks"), set()
-    assert {"pytest", "openai", "hypothesis", "selenium"} <= beyond
+    assert {"pytest", "openai", "hypothesis"} <= beyond
     texts = [file.read_text("utf-8") for file in (ROOT / "spec_lib").rglob("*.py")]
     for file in stamp.notebooks(ROOT):
         cells = json.loads(file.read_text("utf-8"))["cells"]

@@ -3,9 +3,10 @@
     python -m tests.faults.plant            # all of them; about an hour
     python -m tests.faults.plant bonus eos  # those whose name or room holds one of these words
 
-A fault at a seam is planted in this process and has to break the promises that it names.  A fault of the text is
-planted in a copy of the project, whose tests then run until one fails: nothing can be planted past them.  The run ends
-with exit code 1 if a fault is caught by nothing.  The faults are listed in `catalogue`.
+A fault that names promises is planted in this process and has to break each of them.  Any other is a fault of the text:
+it is planted in a copy of the project, whose tests then run until one fails, those of the changed file first: nothing
+can be planted past them.  The run ends with exit code 1 if a fault is caught by nothing.  The faults are listed in
+`catalogue`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tests.faults.catalogue import FAULTS, Fault, Text
 from tests.helpers import paths, promises
 
 ROOT = Path(__file__).resolve().parents[2]
-# In this order, the quick ones first; a run stops at the first failure.  Not this folder: it tells that text changed.
+# In this order, but for what concerns the changed file; a run stops at the first failure.  Not this folder: it tells
+# that text changed.
 TESTS = (
     "tests/exact/test_promises.py",
     "tests/exact/test_rule.py",
@@ -41,8 +43,8 @@ TESTS = (
 SERVER = ("tests/server",)  # the only ones that a fault of the server can be seen by
 
 
-def broken_by(fault: Fault) -> str | None:
-    """The promises that a fault at a seam breaks, of those that it names; None if one of them holds."""
+def broken_by(fault: Fault | Text) -> str | None:
+    """The promises that a fault breaks, which are all that it names; None if one of them holds."""
     for name in fault.caught_by:
         hits = []
         with pytest.MonkeyPatch.context() as patch:
@@ -56,6 +58,22 @@ def broken_by(fault: Fault) -> str | None:
     return ", ".join(fault.caught_by)
 
 
+def _tests_in(path: Path) -> list[Path]:
+    return sorted(path.glob("test_*.py")) if path.is_dir() else [path]
+
+
+def in_order(files: list[Path], room: str) -> list[Path]:
+    """The test files as they are run for a fault in spec_lib/`room`.py: those named after it, those that mention it."""
+    room = room.rpartition("/")[2]
+
+    def rank(file: Path) -> int:
+        if room[:5] in file.stem:  # "exporting" is tested by test_export
+            return 0
+        return 1 if re.search(rf"\b{room}\b", file.read_text(encoding="utf-8")) else 2
+
+    return sorted(files, key=rank)
+
+
 def caught_by(fault: Text) -> str | None:
     """The first test that fails with the fault in the text, or None."""
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +84,8 @@ def caught_by(fault: Text) -> str | None:
             (shutil.copytree if source.is_dir() else shutil.copy)(source, project / name)
         (project / "spec_lib" / f"{fault.room}.py").write_text(fault.source(), encoding="utf-8")
         tests = SERVER if fault.room.startswith("server/") else TESTS
-        files = [str(path.relative_to(project)) for name in tests for path in sorted(project.glob(name))]
+        files = [file for name in tests for path in sorted(project.glob(name)) for file in _tests_in(path)]
+        files = [str(file.relative_to(project)) for file in in_order(files, fault.room)]
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files]
         done = subprocess.run(command, cwd=project, capture_output=True, text=True)
         failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.M)
@@ -83,7 +102,7 @@ def main(words: list[str]) -> int:
             fault.source()
     missed, started = [], time.time()
     for number, fault in enumerate(chosen, 1):
-        check = caught_by(fault) if isinstance(fault, Text) else broken_by(fault)
+        check = broken_by(fault) if fault.caught_by else caught_by(fault)
         missed += [] if check else [fault.name]
         print(f"{number:3}/{len(chosen)}  {fault.room:13}  {fault.name:62}  {check or 'CAUGHT BY NOTHING'}", flush=True)
     print(f"{len(chosen) - len(missed)} of {len(chosen)} caught, {time.time() - started:.0f} s")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -92,6 +93,16 @@ def _map(change: Callable, x):
     return type(x)([_map(change, y) for y in x]) if isinstance(x, list | tuple) else change(x)
 
 
+class Generator(torch.Generator):
+    """A generator on the simulated device: the CPU's, as all that computes there.  PyTorch lets none be registered, so
+    that `torch.Generator("sim")` fails."""
+
+    made = weakref.WeakValueDictionary()  # by address: an operation is given another object for the same generator
+
+    def __init__(self):
+        self.made[self._cdata] = self
+
+
 def _inside(x):
     return x.inner if type(x) is SimTensor else x
 
@@ -103,7 +114,7 @@ def _device(kwargs: dict) -> str | None:
 def _refuse_mixing(func, args, kwargs) -> None:
     """RuntimeError where CUDA would raise it: for a tensor, or a generator, that is not on the device."""
     leaves, packet = list(_leaves(args, kwargs)), func.overloadpacket
-    if any(isinstance(x, torch.Generator) for x in leaves):
+    if any(isinstance(x, torch.Generator) and x._cdata not in Generator.made for x in leaves):
         raise RuntimeError("Expected a 'sim' device type for generator but found 'cpu'")
     on_cpu = [x for x in leaves if isinstance(x, torch.Tensor) and type(x) is not SimTensor]
     if not on_cpu or packet is aten.copy_:

@@ -22,13 +22,17 @@ ROOT = Path(__file__).parent.parent.parent
 BEFORE = f"""
 import contextlib, sys
 sys.path.insert(0, {str(ROOT)!r})
-import spec_lib
+import spec_lib, torch
 from tests.helpers import sim
 connection = contextlib.ExitStack()
 connection.enter_context(sim.connected())
 load = spec_lib.load_pair
 # The notebook's pair is on the device; one that is asked for by name stays where it is beside a GPU, too.
 spec_lib.load_pair = lambda *names, **how: load(*names, **how) if names else load(**dict(how, device="sim"))
+of_device = spec_lib.drafters.lessons._generator
+spec_lib.drafters.lessons._generator = lambda seed, device="cpu": (
+    sim.Generator().manual_seed(seed) if torch.device(device).type == "sim" else of_device(seed, device)
+)
 """
 # Without this a notebook that quietly worked on the CPU would count as one that ran on the device.
 AFTER = "assert {type(w) for m in (pair.target, pair.draft) for w in m.parameters()} == {sim.SimTensor}, 'not on sim'"

@@ -200,6 +200,9 @@ def test_other_things_that_a_gpu_refuses():
         np.asarray(x)
     with pytest.raises(RuntimeError, match="Expected a 'sim' device type for generator but found 'cpu'"):
         torch.rand(3, generator=torch.Generator(), device="sim")
+    p, own = torch.tensor([0.1, 0.2, 0.3, 0.4]), sim.Generator().manual_seed(1)
+    drawn = torch.multinomial(p.to("sim"), 2, generator=own)
+    assert drawn.tolist() == torch.multinomial(p, 2, generator=torch.Generator().manual_seed(1)).tolist()
 
 
 def test_a_change_in_place_is_seen_through_each_view():

@@ -27,3 +27,11 @@ def test_the_names_that_are_chosen():
     assert chosen(["one"], names, str.__contains__) == [names[0], names[2]]
     with pytest.raises(SystemExit, match="'06'"):
         chosen(["03", "06"], names)
+
+
+def test_a_planted_fault_meets_the_tests_of_its_file_first():
+    """They were run in one order for all: the tests of a changed cache came after a minute of others."""
+    files = [file for name in plant.TESTS for path in sorted(plant.ROOT.glob(name)) for file in plant._tests_in(path)]
+    for room, first in (("cache", "test_cache"), ("exporting", "test_export"), ("drafters/heads", "test_heads")):
+        ordered = plant.in_order(files, room)
+        assert ordered[0].stem == first and sorted(ordered) == sorted(files)

@@ -29,10 +29,18 @@ connection.enter_context(sim.connected())
 load = spec_lib.load_pair
 # The notebook's pair is on the device; one that is asked for by name stays where it is beside a GPU, too.
 spec_lib.load_pair = lambda *names, **how: load(*names, **how) if names else load(**dict(how, device="sim"))
-of_device = spec_lib.drafters.lessons._generator
+of_device, train = spec_lib.drafters.lessons._generator, spec_lib.drafters.train
 spec_lib.drafters.lessons._generator = lambda seed, device="cpu": (
     sim.Generator().manual_seed(seed) if torch.device(device).type == "sim" else of_device(seed, device)
 )
+def on_the_cpu(head, lessons, *args, **how):
+    # There are no gradients on the device: a head goes to the CPU to be trained, and comes back.
+    target, there = head.target, lessons.ids.device
+    head.to("cpu").target = tuple(w if w is None else w.cpu() for w in target)
+    train(head, type(lessons)(lessons.ids.cpu(), lessons.hidden.cpu(), lessons.final.cpu()), *args, **how)
+    head.to(there).target = target
+    return head
+spec_lib.drafters.train = on_the_cpu
 """
 # Without this a notebook that quietly worked on the CPU would count as one that ran on the device.
 AFTER = "assert {type(w) for m in (pair.target, pair.draft) for w in m.parameters()} == {sim.SimTensor}, 'not on sim'"

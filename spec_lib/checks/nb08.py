@@ -166,7 +166,7 @@ BREAK_EVEN_C = Exercise.against(
         "only gamma = 1 was tried; where the cost is a step, a longer draft shares it": (
             lambda alpha, v: max(0.0, _limits(alpha, v)[0])
         ),
-        "this is what a whole round may cost; the round makes gamma draft passes": (
+        "this is what all draft passes of a round may cost together; the round makes gamma of them": (
             lambda alpha, v: max(0.0, *(limit * g for g, limit in enumerate(_limits(alpha, v), 1)))
         ),
         "the smallest limit was taken: you choose gamma, so the best one counts": (

@@ -170,7 +170,7 @@ BREAK_EVEN_BATCH = Exercise.against(
         "it always loses": (STEEP, 3.0, 8, 0.125, [4, 8, 16]),
     },
     mistakes={
-        "the target scores gamma + 1 tokens for each request, not gamma + 1 in all": (
+        "the target scores gamma + 1 tokens for each request: batch * (gamma + 1), not batch + gamma": (
             lambda t, tokens, gamma, c, batches: _first_loss(
                 t, tokens, gamma, c, batches, scored=lambda batch, gamma: batch + gamma
             )

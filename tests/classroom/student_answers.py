@@ -1149,7 +1149,7 @@ ANSWERS = [
     ("identity_sides", whole_overlaps, "never belonged to the text"),
     ("speed", in_percent, "percent faster"),
     ("speed", mean_of_rates, "rates were averaged"),
-    ("break_even_batch", one_draft_in_all, "for each request, not gamma + 1 in all"),
+    ("break_even_batch", one_draft_in_all, "batch * (gamma + 1), not batch + gamma"),
     ("break_even_batch", against_one_request, "serves the whole batch"),
     ("grown", padded_by_a_step, "count from `needed`"),
     ("next_length", lambda rounds, first: rounds[-1].drafted + 2 if rounds else first, "a pair of numbers"),

@@ -136,6 +136,7 @@ GAMMA_FROM_TABLE = Exercise.against(
         "a gamma counts only if its pass, over gamma + 1 tokens, was measured: guess nothing in between": _interpolated,
         "this is the speed-up at the best gamma; return the gamma": lambda a, c, v: max(_gains(a, c, v).values()),
     },
+    errors={"KeyError": "some lengths are missing in the table: take each n from the table, and gamma as n - 1"},
 )
 
 

@@ -191,6 +191,11 @@ BREAK_EVEN_BATCH = Exercise.against(
                 (b for b in batches if tokens * t[b] < gamma * c * t[1] + t[b * (gamma + 1)]), 0
             )
         ),
+        "c counts plain passes, and the table has their seconds: a draft pass takes c * t[batch]": (
+            lambda t, tokens, gamma, c, batches: _first(
+                batches, lambda b: gamma * c + t[b * (gamma + 1)] > tokens * t[b]
+            )
+        ),
         "a round is compared with the pass of one request; the plain pass serves the whole batch too": (
             lambda t, tokens, gamma, c, batches: next(
                 (b for b in batches if tokens * t[1] < gamma * c * t[b] + t[b * (gamma + 1)]), 0

@@ -231,6 +231,12 @@ FED_IN_ROUND = Exercise.against(
         ),
         "the two are swapped: the target is the first": lambda *a: _fed(*a)[::-1],
         "with and without caches are the wrong way round": lambda s, g, cached, full: _fed(s, g, not cached, full),
+        "`cached` is not looked at: without a cache each pass reads the whole text": lambda s, g, cached, full: _fed(
+            s, g, True, full
+        ),
+        "`cached` is not looked at: with a cache a pass reads only what its model has not read": (
+            lambda s, g, cached, full: _fed(s, g, False, full)
+        ),
         "the token left over from a full acceptance is the draft model's to read, not the target's": (
             lambda s, g, cached, full: (g + 1 + full, g) if cached else _fed(s, g, cached, full)
         ),

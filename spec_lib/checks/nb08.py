@@ -136,6 +136,7 @@ GAMMA_FROM_TABLE = Exercise.against(
         "a gamma counts only if its pass, over gamma + 1 tokens, was measured: guess nothing in between": _interpolated,
         "this is the speed-up at the best gamma; return the gamma": lambda a, c, v: max(_gains(a, c, v).values()),
     },
+    errors={"KeyError": "some lengths are missing in the table: take each n from the table, and gamma as n - 1"},
 )
 
 
@@ -166,7 +167,7 @@ BREAK_EVEN_C = Exercise.against(
         "only gamma = 1 was tried; where the cost is a step, a longer draft shares it": (
             lambda alpha, v: max(0.0, _limits(alpha, v)[0])
         ),
-        "this is what a whole round may cost; the round makes gamma draft passes": (
+        "this is what all draft passes of a round may cost together; the round makes gamma of them": (
             lambda alpha, v: max(0.0, *(limit * g for g, limit in enumerate(_limits(alpha, v), 1)))
         ),
         "the smallest limit was taken: you choose gamma, so the best one counts": (

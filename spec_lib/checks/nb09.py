@@ -170,7 +170,7 @@ BREAK_EVEN_BATCH = Exercise.against(
         "it always loses": (STEEP, 3.0, 8, 0.125, [4, 8, 16]),
     },
     mistakes={
-        "the target scores gamma + 1 tokens for each request, not gamma + 1 in all": (
+        "the target scores gamma + 1 tokens for each request: batch * (gamma + 1), not batch + gamma": (
             lambda t, tokens, gamma, c, batches: _first_loss(
                 t, tokens, gamma, c, batches, scored=lambda batch, gamma: batch + gamma
             )
@@ -189,6 +189,11 @@ BREAK_EVEN_BATCH = Exercise.against(
         "c counts plain passes over the same batch: c * t[batch], not c * t[1]": (
             lambda t, tokens, gamma, c, batches: next(
                 (b for b in batches if tokens * t[b] < gamma * c * t[1] + t[b * (gamma + 1)]), 0
+            )
+        ),
+        "c counts plain passes, and the table has their seconds: a draft pass takes c * t[batch]": (
+            lambda t, tokens, gamma, c, batches: _first(
+                batches, lambda b: gamma * c + t[b * (gamma + 1)] > tokens * t[b]
             )
         ),
         "a round is compared with the pass of one request; the plain pass serves the whole batch too": (

@@ -263,6 +263,10 @@ def one_draft_in_all(t, tokens, gamma, c, batches):
     return 0
 
 
+def c_as_seconds(t, tokens, gamma, c, batches):
+    return next((b for b in batches if gamma * c + t[b * (gamma + 1)] > tokens * t[b]), 0)
+
+
 def against_one_request(t, tokens, gamma, c, batches):
     for batch in batches:
         if gamma * c * t[batch] + t[batch * (1 + gamma)] > tokens * t[1]:
@@ -813,6 +817,11 @@ def once_more(p, q, second):
 
 
 # (exercise, answer, words that the check says)
+def every_length(alpha, c, seconds):
+    gains = {g: sl.expected_tokens(alpha, g) / (g * c + seconds[g + 1] / seconds[1]) for g in range(len(seconds))}
+    return max(gains, key=gains.get)
+
+
 def gaps_filled(alpha, c, seconds):
     known = sorted(seconds)
 
@@ -1149,7 +1158,7 @@ ANSWERS = [
     ("identity_sides", whole_overlaps, "never belonged to the text"),
     ("speed", in_percent, "percent faster"),
     ("speed", mean_of_rates, "rates were averaged"),
-    ("break_even_batch", one_draft_in_all, "for each request, not gamma + 1 in all"),
+    ("break_even_batch", one_draft_in_all, "batch * (gamma + 1), not batch + gamma"),
     ("break_even_batch", against_one_request, "serves the whole batch"),
     ("grown", padded_by_a_step, "count from `needed`"),
     ("next_length", lambda rounds, first: rounds[-1].drafted + 2 if rounds else first, "a pair of numbers"),
@@ -1227,6 +1236,8 @@ ANSWERS = [
     ("fed_in_round", lambda s, g, c, full: (g + full, g + 1) if c else (sum(range(s, s + g)), s + g), "are swapped"),
     ("fed_in_round", lambda s, g, cached, full: (g + 1, g + full) if cached else (s + g, s + g - 1), "gamma passes"),
     ("fed_in_round", lambda s, g, cached, full: (g + 1 + full, g) if cached else (s, s), "not the target's"),
+    ("fed_in_round", lambda s, g, cached, full: (g + 1, g + full), "without a cache each pass reads the whole text"),
+    ("fed_in_round", lambda s, g, cached, full: (s + g, sum(range(s, s + g))), "only what its model has not read"),
     ("distribution_of_drawing_twice", accepted_as_drafted, "does not have the distribution q"),
     ("samples_needed", lambda p, w, x: x / ((w - p) ** 2 / p).mean(), "not a mean"),
     ("samples_needed", lambda p, w, x: x / ((w - p) ** 2 / p), "add up over the categories"),
@@ -1234,6 +1245,7 @@ ANSWERS = [
     ("tokens_from_positions", lambda a: 1 + prod(a), "counts as one token"),
     ("tokens_from_positions", lambda a: sl.expected_tokens(a[0] if a else 0, len(a)), "taken for all"),
     ("gamma_from_table", gaps_filled, "was measured"),
+    ("gamma_from_table", every_length, "take each n from the table"),
     ("gamma_from_table", gaps_as_the_longest, "measured at n = 1, 2 and 9 only"),
     ("break_even_c", lambda alpha, v: limit(alpha, v, tokens=-1), "begin with 1"),
     ("break_even_c", lambda alpha, v: limit(alpha, v, passes=1), "not gamma + 1"),
@@ -1250,6 +1262,7 @@ ANSWERS = [
     ("break_even_batch", lambda *given: losing(*given)[-1], "not the last"),
     ("break_even_batch", lambda *given: given[4].index(losing(*given)[0]), "the batch size itself"),
     ("break_even_batch", a_tie_loses, "breaks even loses nothing"),
+    ("break_even_batch", c_as_seconds, "a draft pass takes c * t[batch]"),
     ("break_even_batch", tokens_forgotten, "with `tokens` plain passes"),
     ("two_ways", lambda p, q: (torch.minimum(p, q).sum(), q.argmax()), "asked for is the p that it has"),
     ("two_ways", lambda p, q: (torch.minimum(p, q).mean(), p[q.argmax()]), "not their mean"),

@@ -111,3 +111,17 @@ def test_notebook_07_quotes_the_pages_acceptance_rates():
     k, h, k_repaired, h_repaired = (f"{float(a):.2f}"[1:] for a in alphas)
     quoted = f"was {k} in K's setting and {h} in H's, against {k_repaired} and {h_repaired} once repaired"
     assert quoted in (NOTEBOOKS / "07_is_it_exact.ipynb").read_text("utf-8")
+
+
+def test_notebook_07_counts_the_pages_greedy_texts():
+    """Of each of the five settings the page has all texts equal, and the notebook asks about as many."""
+    equal = set(re.findall(r"(?m)^\| [^|]+ \| (\d+ of \d+) \|", PAGE))
+    (texts,) = {int(cell.split(" of ")[1]) for cell in equal}
+    assert equal == {f"{texts} of {texts}"}
+    notebook = (NOTEBOOKS / "07_is_it_exact.ipynb").read_text("utf-8")
+    for said in (
+        "written {} texts of 64 tokens at temperature 0",
+        "How many of the {} will",
+        "**None of the {} differed**",
+    ):
+        assert said.format(texts) in notebook

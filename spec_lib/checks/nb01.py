@@ -19,12 +19,17 @@ def _softmax(logits: torch.Tensor, temperature: float) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
+def _not_shifted(logits: torch.Tensor, temperature: float) -> list[float]:
+    weights = (logits / temperature).exp() if temperature else torch.tensor(_softmax(logits, 0))
+    return (weights / weights.sum()).tolist()
+
+
 def _of_a_tie(function: Callable) -> str:
     total = sum(flat(nested(function(torch.tensor([1.0, 1.0, 0.0]), 0))))
     return (
         ""
         if abs(total - 1) < 1e-5
-        else f"But two equal logits at temperature 0 have {total:g} in all, not 1: take one."
+        else f"But at temperature 0 two equal logits get {total:g} in all, not 1: give it all to one of them."
     )
 
 
@@ -45,6 +50,7 @@ TEMPERATURE = Exercise(
         "logits are multiplied by the temperature instead of divided": (
             lambda x, t: _softmax(x, 1 / t) if t else [1 / len(x)] * len(x)
         ),
+        "exp overflows where logits are large: subtract the largest of them first": _not_shifted,
         "the probabilities are divided, not the logits": (lambda x, t: [p / t if t else 0.0 for p in _softmax(x, 1.0)]),
         "a small temperature is taken for 0; only 0 itself leaves nothing but the likeliest token": (
             lambda x, t: _softmax(x, t if t >= 0.3 else 0)
@@ -96,8 +102,14 @@ TOKEN_PROBABILITIES = Exercise.against(
         "this is the product, the probability of the whole text; one number for each token is asked for": (
             lambda p, ids: math.prod(_of_next(p, ids))
         ),
-        "the first token is asked about too, and as row -1 is the last row, of that one; no row comes before it": (
+        "the first token is asked about too: no row comes before it, and p[-1] is the last row": (
             lambda p, ids: [float(p[t - 1][int(ids[t])]) for t in range(len(ids))]
+        ),
+        "the last row is asked about the first token; after the last token none follows, so n - 1 are asked for": (
+            lambda p, ids: [float(p[t][int(ids[(t + 1) % len(ids)])]) for t in range(len(ids))]
+        ),
+        "the first token has no number here, not even a 1: no row comes before it": (
+            lambda p, ids: [1.0, *_of_next(p, ids)]
         ),
         "softmax was applied once more; the rows are probabilities already": (
             lambda p, ids: _of_next(p.softmax(-1), ids)
@@ -107,7 +119,7 @@ TOKEN_PROBABILITIES = Exercise.against(
         ),
     },
     errors={
-        "IndexError": "if a row or a token is one too many: after the last token none follows, so n - 1 are asked for"
+        "IndexError": "perhaps an index runs past the end: after the last token none follows, so n - 1 are asked for"
     },
 )
 

@@ -973,9 +973,24 @@ ANSWERS = [
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
     ("count_accepted", indices, "Hint: these are the positions"),
     ("temperature", an_index_at_zero, "Hint: at temperature 0 this is the number"),
-    ("temperature", one_for_every_tie, "have 2 in all"),
+    ("temperature", one_for_every_tie, "get 2 in all"),
     ("temperature", only_divided, "Hint: these are still logits"),
+    (
+        "temperature",
+        lambda logits, t: (logits / t).exp() / (logits / t).exp().sum() if t else (logits == logits.max()).float(),
+        "Hint: exp overflows",
+    ),
     ("token_probabilities", one_row_too_many, "so n - 1 are asked for"),
+    (
+        "token_probabilities",
+        lambda p, ids: p.gather(1, ids.roll(-1)[:, None])[:, 0],
+        "Hint: the last row is asked about the first token",
+    ),
+    (
+        "token_probabilities",
+        lambda p, ids: [1.0, *(float(p[t, ids[t + 1]]) for t in range(len(ids) - 1))],
+        "Hint: the first token has no number here",
+    ),
     (
         "token_probabilities",
         lambda p, ids: [p[t - 1, ids[t]] for t in range(len(ids))],
@@ -1001,6 +1016,12 @@ ANSWERS = [
     ("cost_per_token", lambda f, e, d, g, k: k / (f + e * (g + 1) + d * g), "Hint: turned round"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s), s[-k] - s[k])), "Hint: the upper end"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s), t[-1 - k] - t[k])), "Hint: the times are not sorted"),
+    (
+        "median_and_spread",
+        counted_and(lambda t, s, k: (median(s), max(t[k : len(t) - k]) - min(t[k : len(t) - k]))),
+        "Hint: the middle half was cut from the times as they came",
+    ),
+    ("median_and_spread", counted_and(lambda t, s, k: (median(s), max(s[k:-k]) - min(s[k:-k]))), "-0 is 0"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s), (s[k], s[-1 - k]))), "Hint: these are the two ends"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s[k:-k]), s[k:-k][-1] - s[k:-k][0])), "-0 is 0"),
     (
@@ -1051,6 +1072,12 @@ ANSWERS = [
         "Hint: the last token is the likeliest one",
     ),
     ("round_tokens", in_a_round(bonus=lambda p, q, v: sl.draw(q[-1], v)), "Hint: the bonus is drawn from q"),
+    ("round_tokens", in_a_round(bonus=lambda p, q, v: sl.draw(p[0], v)), "Hint: the bonus is drawn from the first row"),
+    (
+        "round_tokens",
+        in_a_round(bonus=lambda p, q, v: sl.draw(sl.residual(p[-1], q[-1]) if len(q) else p[-1], v)),
+        "Hint: the bonus is drawn from a residual",
+    ),
     (
         "round_tokens",
         in_a_round(resampled=lambda p, q, t, u, v: sl.draw(sl.residual(p, q), v)),
@@ -1058,6 +1085,12 @@ ANSWERS = [
     ),
     ("round_tokens", bonus_in_the_loop, "Hint: the round ends after the first draft token"),
     ("round_tokens", sum_of_all_verdicts, "Hint: all verdicts that say accept are counted"),
+    (
+        "tokens_without_bonus",
+        lambda alpha, gamma: sum(alpha**n for n in range(1, gamma)),
+        "Hint: alpha^0 = 1 is missing",
+    ),
+    ("tokens_without_bonus", lambda alpha, gamma: sum(alpha**n for n in range(gamma - 1)), "Hint: the last term"),
     ("greedy_tokens", past_the_end, "has to end with the draft"),
     ("tokens_without_bonus", lambda alpha, gamma: 1 + sum(alpha**n for n in range(gamma)), "Hint: this is one token"),
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),

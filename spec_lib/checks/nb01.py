@@ -52,6 +52,7 @@ TEMPERATURE = Exercise(
         ),
         "exp overflows where logits are large: subtract the largest of them first": _not_shifted,
         "the probabilities are divided, not the logits": (lambda x, t: [p / t if t else 0.0 for p in _softmax(x, 1.0)]),
+        "the temperature is not used: the logits are divided by it": lambda x, t: _softmax(x, 1.0),
         "a small temperature is taken for 0; only 0 itself leaves nothing but the likeliest token": (
             lambda x, t: _softmax(x, t if t >= 0.3 else 0)
         ),
@@ -175,6 +176,7 @@ TOP_P = Exercise.against(
         "p = .5 .25 .125 .125, top_p = .75, reached exactly": (_P, 0.75),
         "p = .5 .25 .125 .125, top_p = .3, below the first token": (_P, 0.3),
         "p = .1 .5 .15 .25, top_p = .7, tokens in another order": (_Q, 0.7),
+        "p = .4 .3 .2 .1, top_p = .55": (torch.tensor([0.4, 0.3, 0.2, 0.1]), 0.55),
     },
     mistakes={
         "the kept probabilities are not divided by their sum": (
@@ -191,6 +193,7 @@ TOP_P = Exercise.against(
         "how many tokens are kept was counted in the order of their ids; sort first": (
             lambda p, m: _scaled(p, _likeliest_first(p)[: len(_kept(p, range(len(p)), m))])
         ),
+        "nothing is cut off: a token is kept only while the sum before it is below top_p": lambda p, m: p,
         "the least likely tokens are taken first: sort in descending order": (
             lambda p, m: _scaled(p, _kept(p, sorted(range(len(p)), key=lambda i: float(p[i])), m))
         ),

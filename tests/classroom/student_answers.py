@@ -945,6 +945,14 @@ def anything_but_the_rejected(p, q, drafted, uniforms, v):
     return [*drafted.tolist(), int(sl.draw(p[-1], v))]
 
 
+def searched_too_early(text, longest, k):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - longest - 1, -1, -1):
+            if text[i : i + n] == text[-n:]:
+                return text[i + n : i + n + k]
+    return []
+
+
 def without_accepting(session):
     session.propose(1)
     return session.length + len(session.unread()) == len(session.text)
@@ -1294,6 +1302,7 @@ ANSWERS = [
     ("two_ways", lambda p, q: ((p / q).clamp(max=1).sum(), p[q.argmax()]), "no acceptance is above 1"),
     ("two_ways", lambda p, q: (torch.minimum(p, q), p[q.argmax()]), "4 numbers, and 2 are asked for"),
     ("find", matched_tokens, "this is the match itself"),
+    ("find", searched_too_early, "Hint: a match of fewer than"),
     ("find", begins_one_early, "begins at len(text) - n - 1"),
     ("find", lambda text, longest, k: searched(text, longest, k + 1), "one number too many"),
     ("find", first_and_last_compared, "every one of the n tokens has to match"),

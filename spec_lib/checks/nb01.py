@@ -19,8 +19,8 @@ def _softmax(logits: torch.Tensor, temperature: float) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def _not_shifted(logits: torch.Tensor, temperature: float) -> list[float]:
-    weights = (logits / temperature).exp() if temperature else torch.tensor(_softmax(logits, 0))
+def _overflowing(logits: torch.Tensor, temperature: float, shift: float = 0.0) -> list[float]:
+    weights = (logits / temperature - shift).exp() if temperature else torch.tensor(_softmax(logits, 0))
     return (weights / weights.sum()).tolist()
 
 
@@ -44,13 +44,21 @@ TEMPERATURE = Exercise(
             (torch.tensor([1000.0, 999.0, 0.0]), 1.0),
             [math.e / (math.e + 1), 1 / (math.e + 1), 0.0],
         ),
+        Case(
+            "logits 1000, 999, 0 at temperature .5",
+            (torch.tensor([1000.0, 999.0, 0.0]), 0.5),
+            [math.exp(2) / (math.exp(2) + 1), 1 / (math.exp(2) + 1), 0.0],
+        ),
         Case("logits 0, 3, -1 at temperature 0", (torch.tensor([0.0, 3.0, -1.0]), 0), [0.0, 1.0, 0.0]),
     ),
     mistakes={
         "logits are multiplied by the temperature instead of divided": (
             lambda x, t: _softmax(x, 1 / t) if t else [1 / len(x)] * len(x)
         ),
-        "exp overflows where logits are large: subtract the largest of them first": _not_shifted,
+        "exp overflows where logits are large: subtract the largest of them first": _overflowing,
+        "exp still overflows: subtract the largest of the logits that are already divided": (
+            lambda x, t: _overflowing(x, t, float(x.max()))
+        ),
         "the probabilities are divided, not the logits": (lambda x, t: [p / t if t else 0.0 for p in _softmax(x, 1.0)]),
         "the temperature is not used: the logits are divided by it": lambda x, t: _softmax(x, 1.0),
         "a small temperature is taken for 0; only 0 itself leaves nothing but the likeliest token": (

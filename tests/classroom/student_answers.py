@@ -945,6 +945,13 @@ def anything_but_the_rejected(p, q, drafted, uniforms, v):
     return [*drafted.tolist(), int(sl.draw(p[-1], v))]
 
 
+def not_enough_subtracted(logits, temperature):
+    if temperature == 0:
+        return torch.eye(len(logits))[logits.argmax()]
+    weights = (logits / temperature - logits.max()).exp()
+    return weights / weights.sum()
+
+
 def searched_too_early(text, longest, k):
     for n in range(longest, 0, -1):
         for i in range(len(text) - longest - 1, -1, -1):
@@ -990,6 +997,7 @@ ANSWERS = [
         lambda logits, t: (logits / t).exp() / (logits / t).exp().sum() if t else (logits == logits.max()).float(),
         "Hint: exp overflows",
     ),
+    ("temperature", not_enough_subtracted, "Hint: exp still overflows"),
     ("token_probabilities", one_row_too_many, "so n - 1 are asked for"),
     (
         "token_probabilities",

@@ -27,7 +27,7 @@ COUNT_ACCEPTED = Exercise(
     cases=(
         Case("one draft token, p above q", ([0.6], [0.3], [0.95]), 1),
         Case("p / q is 0.5 and u is 0.7", ([0.2, 0.3], [0.4, 0.2], [0.7, 0.1]), 0),
-        Case("p / q is 0.5 and u is 0.3", ([0.2], [0.4], [0.3]), 1),
+        Case("p / q is 0.5 and u is 0.35", ([0.4], [0.8], [0.35]), 1),
         Case("the whole draft is accepted", ([0.5, 0.3, 0.9], [0.5, 0.4, 0.3], [0.99, 0.6, 0.8]), 3),
         Case("the third of four is rejected", ([0.6, 0.2, 0.1, 0.9], [0.5, 0.25, 0.4, 0.3], [0.9, 0.7, 0.5, 0.1]), 2),
         Case("u equals p / q: not smaller", ([0.3, 0.25], [0.2, 0.5], [0.4, 0.5]), 1),

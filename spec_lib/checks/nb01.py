@@ -19,12 +19,17 @@ def _softmax(logits: torch.Tensor, temperature: float) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
+def _overflowing(logits: torch.Tensor, temperature: float, shift: float = 0.0) -> list[float]:
+    weights = (logits / temperature - shift).exp() if temperature else torch.tensor(_softmax(logits, 0))
+    return (weights / weights.sum()).tolist()
+
+
 def _of_a_tie(function: Callable) -> str:
     total = sum(flat(nested(function(torch.tensor([1.0, 1.0, 0.0]), 0))))
     return (
         ""
         if abs(total - 1) < 1e-5
-        else f"But two equal logits at temperature 0 have {total:g} in all, not 1: take one."
+        else f"But at temperature 0 two equal logits get {total:g} in all, not 1: give it all to one of them."
     )
 
 
@@ -39,13 +44,23 @@ TEMPERATURE = Exercise(
             (torch.tensor([1000.0, 999.0, 0.0]), 1.0),
             [math.e / (math.e + 1), 1 / (math.e + 1), 0.0],
         ),
+        Case(
+            "logits 1000, 999, 0 at temperature .5",
+            (torch.tensor([1000.0, 999.0, 0.0]), 0.5),
+            [math.exp(2) / (math.exp(2) + 1), 1 / (math.exp(2) + 1), 0.0],
+        ),
         Case("logits 0, 3, -1 at temperature 0", (torch.tensor([0.0, 3.0, -1.0]), 0), [0.0, 1.0, 0.0]),
     ),
     mistakes={
         "logits are multiplied by the temperature instead of divided": (
             lambda x, t: _softmax(x, 1 / t) if t else [1 / len(x)] * len(x)
         ),
+        "exp overflows where logits are large: subtract the largest of them first": _overflowing,
+        "exp still overflows: subtract the largest of the logits that are already divided": (
+            lambda x, t: _overflowing(x, t, float(x.max()))
+        ),
         "the probabilities are divided, not the logits": (lambda x, t: [p / t if t else 0.0 for p in _softmax(x, 1.0)]),
+        "the temperature is not used: the logits are divided by it": lambda x, t: _softmax(x, 1.0),
         "a small temperature is taken for 0; only 0 itself leaves nothing but the likeliest token": (
             lambda x, t: _softmax(x, t if t >= 0.3 else 0)
         ),
@@ -96,8 +111,14 @@ TOKEN_PROBABILITIES = Exercise.against(
         "this is the product, the probability of the whole text; one number for each token is asked for": (
             lambda p, ids: math.prod(_of_next(p, ids))
         ),
-        "the first token is asked about too, and as row -1 is the last row, of that one; no row comes before it": (
+        "the first token is asked about too: no row comes before it, and p[-1] is the last row": (
             lambda p, ids: [float(p[t - 1][int(ids[t])]) for t in range(len(ids))]
+        ),
+        "the last row is asked about the first token; after the last token none follows, so n - 1 are asked for": (
+            lambda p, ids: [float(p[t][int(ids[(t + 1) % len(ids)])]) for t in range(len(ids))]
+        ),
+        "the first token has no number here, not even a 1: no row comes before it": (
+            lambda p, ids: [1.0, *_of_next(p, ids)]
         ),
         "softmax was applied once more; the rows are probabilities already": (
             lambda p, ids: _of_next(p.softmax(-1), ids)
@@ -107,7 +128,7 @@ TOKEN_PROBABILITIES = Exercise.against(
         ),
     },
     errors={
-        "IndexError": "if a row or a token is one too many: after the last token none follows, so n - 1 are asked for"
+        "IndexError": "perhaps an index runs past the end: after the last token none follows, so n - 1 are asked for"
     },
 )
 
@@ -163,6 +184,7 @@ TOP_P = Exercise.against(
         "p = .5 .25 .125 .125, top_p = .75, reached exactly": (_P, 0.75),
         "p = .5 .25 .125 .125, top_p = .3, below the first token": (_P, 0.3),
         "p = .1 .5 .15 .25, top_p = .7, tokens in another order": (_Q, 0.7),
+        "p = .4 .3 .2 .1, top_p = .55": (torch.tensor([0.4, 0.3, 0.2, 0.1]), 0.55),
     },
     mistakes={
         "the kept probabilities are not divided by their sum": (
@@ -179,6 +201,7 @@ TOP_P = Exercise.against(
         "how many tokens are kept was counted in the order of their ids; sort first": (
             lambda p, m: _scaled(p, _likeliest_first(p)[: len(_kept(p, range(len(p)), m))])
         ),
+        "nothing is cut off: a token is kept only while the sum before it is below top_p": lambda p, m: p,
         "the least likely tokens are taken first: sort in descending order": (
             lambda p, m: _scaled(p, _kept(p, sorted(range(len(p)), key=lambda i: float(p[i])), m))
         ),

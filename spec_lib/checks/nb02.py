@@ -119,6 +119,11 @@ def _spread(times: Sequence[float], cut: int | None = None) -> float:
     return ranked[-1] - ranked[0]
 
 
+def _spread_in_time(times: Sequence[float]) -> float:
+    cut = len(times) // 4
+    return max(times[cut : len(times) - cut]) - min(times[cut : len(times) - cut])
+
+
 def _ends(times: Sequence[float]) -> tuple[float, float]:
     cut = len(times) // 4
     return sorted(times)[cut], sorted(times)[-1 - cut]
@@ -140,7 +145,7 @@ def _summary(
 MEDIAN_AND_SPREAD = Exercise.against(
     _summary(),
     cases={
-        "nine runs, one of them a warm-up": ([60.0, 25.0, 20.0, 140.0, 22.0, 19.0, 26.0, 21.0, 23.0], 1),
+        "nine runs, one of them a warm-up": ([60.0, 140.0, 20.0, 25.0, 22.0, 19.0, 26.0, 21.0, 23.0], 1),
         "eight runs, one of them a warm-up: a quarter of seven is cut off": (
             [60.0, 21.0, 35.0, 20.0, 22.0, 19.0, 26.0, 24.0],
             1,
@@ -175,15 +180,16 @@ MEDIAN_AND_SPREAD = Exercise.against(
         "the upper end is one time too far out: with k cut off, the last that stays has the index -1 - k": (
             _summary(width=lambda times: sorted(times)[-(len(times) // 4)] - sorted(times)[len(times) // 4])
         ),
-        "the times are not sorted: the middle half is that of their size, not of their order": (
+        "the times are not sorted: the middle half goes by their size, not by their order in time": (
             _summary(width=lambda times: times[-1 - len(times) // 4] - times[len(times) // 4])
         ),
+        "the middle half was cut from the times as they came: sort them first": _summary(width=_spread_in_time),
         "these are the two ends of the middle half; the spread is the distance between them": (
             lambda times, w: (median(times[w:]), *_ends(times[w:]))
         ),
     },
     errors=dict.fromkeys(
-        ("StatisticsError", "IndexError"),
+        ("StatisticsError", "IndexError", "ValueError: max()", "ValueError: min()"),
         "if you cut with [k:-k]: where k is 0 that is empty, since -0 is 0; [k : len(counted) - k] is not",
     ),
 )

@@ -205,7 +205,7 @@ DISTRIBUTION_OF_MISMATCH = Exercise.against(
         ),
     },
     mistakes={
-        "this is p: either `drawn` is not used, or it is also put where the rule has q (which does not know it)": (
+        "this is p: either `drawn` is not used, or it also stands where the rule, which does not know it, uses q": (
             lambda p, q, drawn: p
         ),
         "the residual is that of p and `drawn`; the rule only knows q": (
@@ -229,7 +229,7 @@ DISTRIBUTION_OF_MISMATCH = Exercise.against(
         "the ratio is upside down: it is p / q": (
             lambda p, q, drawn: _with_rest((drawn * (q / p).clamp(max=1)).tolist(), p, q)
         ),
-        "each token has its own 1 - accepted; a resampled token may follow the rejection of any: 1 minus the sum": (
+        "each token has its own 1 - accepted; a token is resampled after any rejection, so take 1 minus the sum": (
             lambda p, q, drawn: [
                 a + (1 - a) * r for a, r in zip(_mixed(lambda *b: 0)(p, q, drawn), _rest(p, q), strict=True)
             ]

@@ -128,6 +128,12 @@ def _without_the_rejected(p, q, x, u, v):
     return [*x[:n].tolist(), pick(weights, float(v))]
 
 
+def _bonus_of_rest(p, q, x, u, v):
+    written = _round(bonus=None)(p, q, x, u, v)
+    weights = _rest(p[-1].tolist(), q[-1].tolist()) if len(q) else p[-1].tolist()
+    return [*written, pick(weights, float(v))] if written == x.tolist() else written
+
+
 def _bonus_of_q(p, q, x, u, v):
     return _round()(torch.cat([p[:-1], q[-1:]]) if len(q) else p, q, x, u, v)
 
@@ -152,6 +158,7 @@ ROUND_TOKENS = Exercise.against(
         "one draft token, rejected": _given(_P[2:4], _Q[2:3], [1], [0.7], 0.35),
         "the notebook's draft a c b a": _given(_P, _Q, _DRAFT, [0.9, 0.4, 0.7, 0.1], 0.35),
         "the same draft, all four accepted": _given(_P, _Q, _DRAFT, [0.9, 0.4, 0.3, 0.1], 0.75),
+        "two draft tokens, b b, both accepted": _given(_P[2:5], _Q[2:4], [1, 1], [0.2, 0.6], 0.45),
         "the same draft, the second token rejected": _given(_P, _Q, _DRAFT, [0.3, 0.8, 0.2, 0.1], 0.9),
         "the same draft, the last token rejected": _given(_P, _Q, _DRAFT, [0.2, 0.1, 0.4, 0.3], 0.1),
         "a draft token with p = 0 and a uniform of exactly 0": _given(
@@ -172,6 +179,8 @@ ROUND_TOKENS = Exercise.against(
         "the target's own token is missing, resampled or bonus": _round(own=False),
         "the bonus is missing: when all are accepted, the last row of p is still unused": _round(bonus=None),
         "the bonus is drawn from the last draft token's row; it comes after it, from the last row": _round(bonus=-2),
+        "the bonus is drawn from the first row of p; it comes from the last": _round(bonus=0),
+        "the bonus is drawn from a residual; nothing was rejected, so it comes from the last row of p": _bonus_of_rest,
         "the token after a rejection is drawn from p; it comes from the residual": _round(resample=lambda p, q: p),
         "the token after a rejection is drawn from q; it comes from the residual": _round(resample=lambda p, q: q),
         "the token after a rejection is drawn from |p - q|; the residual is max(0, p - q)": (
@@ -296,6 +305,10 @@ TOKENS_WITHOUT_BONUS = Exercise.against(
         ),
         "at alpha = 1 every round writes gamma tokens, not one": lambda a, k: 1 if a == 1 else _without_bonus(a, k),
         "at alpha = 1 every round writes gamma tokens, not none": lambda a, k: 0 if a == 1 else _without_bonus(a, k),
+        "alpha^0 = 1 is missing in the sum: every round writes a first token": lambda a, k: _without_bonus(a, k) - 1,
+        "the last term is missing: the sum has gamma of them, from alpha^0 to alpha^(gamma - 1)": (
+            lambda a, k: _without_bonus(a, k - 1)
+        ),
         "this is one token too many: alpha^0 in the sum is the first token already": (
             lambda a, k: 1 + _without_bonus(a, k)
         ),

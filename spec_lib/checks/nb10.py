@@ -120,6 +120,7 @@ FIND = Exercise.against(
         "1 1 1: it overlaps with itself": ([A, A, A], 2, 3),
         "1 2 3 4 1 5 3 6 1 2 3: all three tokens have to match": ([A, B, C, D, A, E, C, 6, A, B, C], 3, 1),
         "1 1 2 1 1 1, longest 2: the latest match overlaps with the end": ([A, A, B, A, A, A], 2, 3),
+        "1 2 3 2, longest 3: a short match stands near the end": ([A, B, C, B], 3, 2),
         "one token": ([A], 3, 3),
         "1 2 3 1, k 0": ([A, B, C, A], 1, 0),
     },
@@ -141,6 +142,9 @@ FIND = Exercise.against(
         ),
         "the latest match of n tokens that something follows begins at len(text) - n - 1": (
             lambda t, longest, k: _found(t, longest, k, ends=lambda i, n, size: i + n < size - 1)
+        ),
+        "a match of fewer than `longest` tokens may begin later than one of `longest`": (
+            lambda t, longest, k: _found(t, longest, k, ends=lambda i, n, size: i + longest < size)
         ),
         "at most k tokens": lambda t, longest, k: _found(t, longest, len(t)),
         "fewer than k tokens will do, where the text ends": lambda t, longest, k: _found(t, longest, k, full=True),

@@ -165,7 +165,7 @@ TREE_MASK = Exercise.against(
         "not only the parent and its parent: all ancestors up to the root": (
             lambda parents: _sees(parents, lambda line, i, j: j in line[:3])
         ),
-        "not only three generations of them: all ancestors up to the root": (
+        "not only three generations: all ancestors up to the root": (
             lambda parents: _sees(parents, lambda line, i, j: j in line[:4])
         ),
         "an earlier level is not enough: a node sees its own ancestors there, not their siblings": (

@@ -954,6 +954,21 @@ def anything_but_the_rejected(p, q, drafted, uniforms, v):
     return [*drafted.tolist(), int(sl.draw(p[-1], v))]
 
 
+def not_enough_subtracted(logits, temperature):
+    if temperature == 0:
+        return torch.eye(len(logits))[logits.argmax()]
+    weights = (logits / temperature - logits.max()).exp()
+    return weights / weights.sum()
+
+
+def searched_too_early(text, longest, k):
+    for n in range(longest, 0, -1):
+        for i in range(len(text) - longest - 1, -1, -1):
+            if text[i : i + n] == text[-n:]:
+                return text[i + n : i + n + k]
+    return []
+
+
 def without_accepting(session):
     session.propose(1)
     return session.length + len(session.unread()) == len(session.text)
@@ -979,12 +994,30 @@ ANSWERS = [
     ("accepted_count", lambda mask: mask.long().prod(-1), "accepted whole"),
     ("misprinted_lines", lambda: (7, 8, 10), "read the context in line 12 to its end."),
     ("smallest_test", without_accepting, "Hint: the round was not finished"),
+    ("count_accepted", lambda p, q, u: 0, "expected  1\n  Perhaps (going by this case alone)"),
     ("count_accepted", index_of_the_loop, "Hint: this is the position at which the loop ends"),
     ("count_accepted", indices, "Hint: these are the positions"),
     ("temperature", an_index_at_zero, "Hint: at temperature 0 this is the number"),
-    ("temperature", one_for_every_tie, "have 2 in all"),
+    ("temperature", one_for_every_tie, "get 2 in all"),
+    ("temperature", lambda logits, t: logits.softmax(-1), "Hint: the temperature is not used"),
     ("temperature", only_divided, "Hint: these are still logits"),
+    (
+        "temperature",
+        lambda logits, t: (logits / t).exp() / (logits / t).exp().sum() if t else (logits == logits.max()).float(),
+        "Hint: exp overflows",
+    ),
+    ("temperature", not_enough_subtracted, "Hint: exp still overflows"),
     ("token_probabilities", one_row_too_many, "so n - 1 are asked for"),
+    (
+        "token_probabilities",
+        lambda p, ids: p.gather(1, ids.roll(-1)[:, None])[:, 0],
+        "Hint: the last row is asked about the first token",
+    ),
+    (
+        "token_probabilities",
+        lambda p, ids: [1.0, *(float(p[t, ids[t + 1]]) for t in range(len(ids) - 1))],
+        "Hint: the first token has no number here",
+    ),
     (
         "token_probabilities",
         lambda p, ids: [p[t - 1, ids[t]] for t in range(len(ids))],
@@ -997,6 +1030,7 @@ ANSWERS = [
     ("top_p", cut_and(lambda v, i, kept, mass: v[v > 0] / v.sum()), "as 0"),
     ("top_p", cut_and(lambda v, i, kept, mass: kept.softmax(-1)), "Hint: softmax was used to scale"),
     ("top_p", cut_and(lambda v, i, kept, mass: kept / mass), "Hint: the kept probabilities are divided by top_p"),
+    ("top_p", lambda p, mass: p / p.sum(), "Hint: nothing is cut off"),
     ("top_p", counted_unsorted, "Hint: how many tokens are kept was counted"),
     ("top_p", each_against_the_mass, "Hint: each probability is compared"),
     ("positions", one_step_more, "Hint: this is one step too many"),
@@ -1010,6 +1044,12 @@ ANSWERS = [
     ("cost_per_token", lambda f, e, d, g, k: k / (f + e * (g + 1) + d * g), "Hint: turned round"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s), s[-k] - s[k])), "Hint: the upper end"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s), t[-1 - k] - t[k])), "Hint: the times are not sorted"),
+    (
+        "median_and_spread",
+        counted_and(lambda t, s, k: (median(s), max(t[k : len(t) - k]) - min(t[k : len(t) - k]))),
+        "Hint: the middle half was cut from the times as they came",
+    ),
+    ("median_and_spread", counted_and(lambda t, s, k: (median(s), max(s[k:-k]) - min(s[k:-k]))), "-0 is 0"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s), (s[k], s[-1 - k]))), "Hint: these are the two ends"),
     ("median_and_spread", counted_and(lambda t, s, k: (median(s[k:-k]), s[k:-k][-1] - s[k:-k][0])), "-0 is 0"),
     (
@@ -1060,6 +1100,12 @@ ANSWERS = [
         "Hint: the last token is the likeliest one",
     ),
     ("round_tokens", in_a_round(bonus=lambda p, q, v: sl.draw(q[-1], v)), "Hint: the bonus is drawn from q"),
+    ("round_tokens", in_a_round(bonus=lambda p, q, v: sl.draw(p[0], v)), "Hint: the bonus is drawn from the first row"),
+    (
+        "round_tokens",
+        in_a_round(bonus=lambda p, q, v: sl.draw(sl.residual(p[-1], q[-1]) if len(q) else p[-1], v)),
+        "Hint: the bonus is drawn from a residual",
+    ),
     (
         "round_tokens",
         in_a_round(resampled=lambda p, q, t, u, v: sl.draw(sl.residual(p, q), v)),
@@ -1067,6 +1113,12 @@ ANSWERS = [
     ),
     ("round_tokens", bonus_in_the_loop, "Hint: the round ends after the first draft token"),
     ("round_tokens", sum_of_all_verdicts, "Hint: all verdicts that say accept are counted"),
+    (
+        "tokens_without_bonus",
+        lambda alpha, gamma: sum(alpha**n for n in range(1, gamma)),
+        "Hint: alpha^0 = 1 is missing",
+    ),
+    ("tokens_without_bonus", lambda alpha, gamma: sum(alpha**n for n in range(gamma - 1)), "Hint: the last term"),
     ("greedy_tokens", past_the_end, "has to end with the draft"),
     ("tokens_without_bonus", lambda alpha, gamma: 1 + sum(alpha**n for n in range(gamma)), "Hint: this is one token"),
     ("count_accepted", lambda p, q, u: sum(c < a / b for a, b, c in zip(p, q, u, strict=True)), "never verified"),
@@ -1271,6 +1323,7 @@ ANSWERS = [
     ("two_ways", lambda p, q: ((p / q).clamp(max=1).sum(), p[q.argmax()]), "no acceptance is above 1"),
     ("two_ways", lambda p, q: (torch.minimum(p, q), p[q.argmax()]), "4 numbers, and 2 are asked for"),
     ("find", matched_tokens, "this is the match itself"),
+    ("find", searched_too_early, "Hint: a match of fewer than"),
     ("find", begins_one_early, "begins at len(text) - n - 1"),
     ("find", lambda text, longest, k: searched(text, longest, k + 1), "one number too many"),
     ("find", first_and_last_compared, "every one of the n tokens has to match"),

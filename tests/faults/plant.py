@@ -62,8 +62,9 @@ def _tests_in(path: Path) -> list[Path]:
     return sorted(path.glob("test_*.py")) if path.is_dir() else [path]
 
 
-def in_order(files: list[Path], room: str) -> list[Path]:
-    """The test files as they are run for a fault in spec_lib/`room`.py: those named after it, those that mention it."""
+def in_order(files: list[Path], room: str) -> tuple[list[Path], list[Path]]:
+    """The test files as they are run for a fault in spec_lib/`room`.py: those named after it or that mention it, first;
+    and the others, which are read only if no test of the first fails."""
     room = room.rpartition("/")[2]
 
     def rank(file: Path) -> int:
@@ -71,7 +72,8 @@ def in_order(files: list[Path], room: str) -> list[Path]:
             return 0
         return 1 if re.search(rf"\b{room}\b", file.read_text(encoding="utf-8")) else 2
 
-    return sorted(files, key=rank)
+    files = sorted(files, key=rank)
+    return [file for file in files if rank(file) < 2], [file for file in files if rank(file) == 2]
 
 
 def caught_by(fault: Text) -> str | None:
@@ -85,13 +87,20 @@ def caught_by(fault: Text) -> str | None:
         (project / "spec_lib" / f"{fault.room}.py").write_text(fault.source(), encoding="utf-8")
         tests = SERVER if fault.room.startswith("server/") else TESTS
         files = [file for name in tests for path in sorted(project.glob(name)) for file in _tests_in(path)]
-        files = [str(file.relative_to(project)) for file in in_order(files, fault.room)]
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True)
-        failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.M)
-        if done.returncode not in (0, 1, 2) or (done.returncode and not failed):
-            raise SystemExit(f"{fault.name!r}: pytest itself went wrong\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return failed[1] if failed else None
+        for some in in_order(files, fault.room):
+            if some and (failed := _failing([str(file.relative_to(project)) for file in some], project, fault.name)):
+                return failed
+        return None
+
+
+def _failing(files: list[str], project: Path, name: str) -> str | None:
+    """The first test of the files that fails in the project, or None.  SystemExit where pytest itself cannot run."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", *files]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.M)
+    if done.returncode not in (0, 1, 2) or (done.returncode and not failed):
+        raise SystemExit(f"{name!r}: pytest itself went wrong\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return failed[1] if failed else None
 
 
 def main(words: list[str]) -> int:

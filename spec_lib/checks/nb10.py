@@ -129,7 +129,7 @@ FIND = Exercise.against(
             lambda t, longest, k: _found(t, longest, k, ends=lambda i, n, size: True)
         ),
         "every one of the n tokens has to match, not the first and the last alone": _by_its_ends,
-        "of several matches take the latest: it is the likelier one to go on": (
+        "of several matches the latest counts, not the first": (
             lambda t, longest, k: _found(t, longest, k, order=iter)
         ),
         "try the longest match first": lambda t, longest, k: _found(t, longest, k, sizes=iter),

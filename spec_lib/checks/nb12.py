@@ -50,7 +50,7 @@ SEES = Exercise.against(
         "the token's own column alone is not enough: all before it, too": (
             lambda at, end: _sees(at, end, lambda rows, i, j, c: c == rows[i][j])
         ),
-        "everything is seen, also what was rejected and what other texts' lengths left over": (
+        "everything is seen here: what was rejected, and columns that this text has not reached": (
             lambda at, end: _sees(at, end, lambda rows, i, j, c: True)
         ),
         "this is a mask to be added to the scores; asked for are True and False": (
@@ -195,7 +195,7 @@ BATCH_SPEEDUP = Exercise.against(
         "parentheses: the whole round, verification and drafting, is the denominator": (
             lambda t, v, d, b, g: t * v(b) / v(b * (g + 1)) + g * d(b)
         ),
-        "tokens per target pass come from the text that is written: they multiply the gain": (
+        "a plain pass writes one token to each text, a round `tokens`: multiply by them": (
             lambda t, v, d, b, g: _gain(1.0, v, d, b, g)
         ),
     },

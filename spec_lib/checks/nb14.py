@@ -81,7 +81,7 @@ TWO_CANDIDATES = Exercise.against(
         "the second is looked at if the first was rejected: weight it with 1 minus the first, not with the first": (
             lambda p, q: _two(p, q, rest=lambda first: first)
         ),
-        "the second is verified against the residual, what is drawn after both against the residual of the residual": (
+        "the second is verified against the residual; only what is drawn after both comes from the residual of that": (
             lambda p, q: _two(p, q, second=lambda p, q: _overlap(_left(_left(p, q), q), q))
         ),
         "the second is accepted with the overlap of the residual and q, sum min, not with the sum of their products": (

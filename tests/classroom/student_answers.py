@@ -1244,7 +1244,7 @@ ANSWERS = [
         "a certain token has q = 1",
     ),
     ("find", matches_itself, "the end of the text matches itself"),
-    ("find", first_match, "take the latest"),
+    ("find", first_match, "the latest counts"),
     ("find", lambda text, longest, k: text[text.index(text[-1]) + 1 :][:k], "yours"),
     ("choose", lambda drafts: drafts.index(max(drafts)), "the cost counts, too"),
     ("choose", without_plain, "return -1"),

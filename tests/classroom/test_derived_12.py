@@ -12,7 +12,7 @@ from spec_lib.checks import nb12
 from tests.helpers import batches
 from tests.helpers.answers import solution
 from tests.helpers.models import prompt
-from tests.helpers.notebooks import definitions
+from tests.helpers.notebooks import cells, definitions, prose
 
 PLACE = "12_many_at_once"
 
@@ -104,3 +104,26 @@ def test_the_steps_are_those_of_the_engine():
         while engine.step():
             steps += 1
         assert steps == needed(rounds, slots) == nb12._continuous(rounds, slots)
+
+
+def test_what_the_text_says_of_the_recorded_sweep_is_in_it():
+    """Where gamma 6 begins to lose, and how much of the time lies outside the passes."""
+    rows = [row for row in sl.benchmark.batch_rows(sl.benchmark.batch_recording()) if row.gamma]
+    losing = {row.size: row for row in rows if row.gamma == 6 and row.speedup + row.margin < 1}
+    assert list(losing) == [16, 32, 64]
+    assert (f"{losing[16].speedup:.2f}", f"{losing[16].margin:.2f}") == ("0.93", "0.04")
+    outside = [row.shares.rest for row in rows]
+    assert min(outside) == pytest.approx(1 / 8, abs=0.01) and max(outside) == pytest.approx(1 / 4, abs=0.01)
+    assert all(row.busy < row.size for row in rows if row.size > 1)  # texts that end early leave slots empty
+    text = prose(PLACE)
+    assert r"from 16 on $\gamma = 6$ loses (.93 $\pm$ .04)" in text and "an eighth to a quarter of the time" in text
+
+
+def test_the_prompts_and_budgets_of_the_test_are_those_that_the_text_names():
+    pair = sl.load_pair("tiny")
+    lines = next(cell for cell in cells(PLACE, "code") if "many = [" in cell).splitlines()
+    space = {"torch": torch, "exact": pair}
+    exec("\n".join(line for line in lines if line.startswith(("whole =", "many =", "budgets ="))), space)
+    assert {ids.shape[1] for ids in space["many"]} == {1, 8, 15}
+    assert (min(space["budgets"]), max(space["budgets"])) == (3, 38)
+    assert "Twenty-four texts after prompts of 1, 8 or 15 tokens, with budgets of 3 to 38" in prose(PLACE)

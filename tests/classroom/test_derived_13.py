@@ -15,6 +15,7 @@ from spec_lib import benchmark, plots
 from spec_lib.benchmark import parts
 from tests.helpers.answers import solution
 from tests.helpers.models import tiny_gpt2
+from tests.helpers.notebooks import prose
 from tests.helpers.paths import NOTEBOOKS
 
 matplotlib.use("Agg")
@@ -281,3 +282,12 @@ def test_the_measured_roofline_is_the_smaller_of_two_limits(shown):
     low, high = axis.get_ylim()
     assert low < 1 and high > 100
     assert len({line.get_marker() for line in axis.lines[2:]}) == 2
+
+
+def test_what_the_text_says_of_the_recording_follows_from_it():
+    """The speed-up of speculation over the plain loop of the same pass, and what was predicted of it."""
+    recorded = next(r for r in benchmark.recordings(whole=True) if r.pair.startswith("tiny"))
+    rows = {row.variant: row for row in benchmark.rows(recorded.comparison)}
+    shown = [rows[name] for name in ("speculative, google", "speculative, own pass")]
+    assert [f"{row.over_plain:.2f} {row.predicted:.2f}" for row in shown] == ["1.42 1.74", "1.20 1.39"]
+    assert "it fell from 1.42 to 1.20 (promised: 1.74 and 1.39; from notebook 09's first table)" in prose(FILE.stem)

@@ -110,6 +110,24 @@ def no_semicolon(book: Book) -> list[str]:
     return [f"{where(cell)} ends in a semicolon" for cell in code(book) if cell.source.rstrip().endswith(";")]
 
 
+def generators_of_their_own(book: Book) -> list[str]:
+    """A cell that draws from another's generator prints other numbers when it alone is run again."""
+    made, found = set(), []
+    for cell in code(book):
+        try:
+            tree = ast.parse(cell.source)
+        except SyntaxError:  # a magic
+            continue
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        found += [f"{where(cell)} draws from {name} of another" for name in made & {n.id for n in names} - own]
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and re.match(r"(torch\.Gen|sl\.Random)\w+\(", ast.unparse(node.value)):
+                made |= {node.id for target in node.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return found
+
+
 def no_empty_cell(book: Book) -> list[str]:
     return ["an empty cell"] if any(not cell.source.strip() for cell in book.cells) else []
 
@@ -238,6 +256,7 @@ RULES = [
     exempt_for_a_reason,
     tags_not_comments,
     no_semicolon,
+    generators_of_their_own,
     no_empty_cell,
     short_cells,
     text_between,
@@ -332,6 +351,13 @@ BREAKS = [
     (exempt_for_a_reason, tagged("nbval-ignore-output")),
     (tags_not_comments, says("# NBVAL_IGNORE_OUTPUT\nprint(2)")),
     (no_semicolon, says("plt.plot(x);\n")),
+    (
+        generators_of_their_own,
+        lambda book: [
+            book.cells[3].update(source="g = torch.Generator().manual_seed(0)"),
+            book.cells[5].update(source="x = torch.rand(3, generator=g)"),
+        ],
+    ),
     (no_empty_cell, says("\n", cell=4)),
     (short_cells, says("x = 1\n" * 31)),
     (text_between, lambda book: book.cells.pop(4)),

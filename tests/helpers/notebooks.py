@@ -16,6 +16,17 @@ def code(book) -> list:
     return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
+def cells(notebook: str, kind: str) -> list[str]:
+    """The sources of a notebook's cells of one kind, "code" or "markdown"."""
+    book = json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == kind]
+
+
+def prose(notebook: str) -> str:
+    """All text of a notebook."""
+    return "\n\n".join(cells(notebook, "markdown"))
+
+
 def derived(notebook: str, *names: str, **space) -> dict:
     """The named functions, from the code cells that define them.  space: what else they use."""
     space |= {"sl": sl, "torch": torch, "benchmark": sl.benchmark}

@@ -62,18 +62,16 @@ def _tests_in(path: Path) -> list[Path]:
     return sorted(path.glob("test_*.py")) if path.is_dir() else [path]
 
 
-def in_order(files: list[Path], room: str) -> tuple[list[Path], list[Path]]:
-    """The test files as they are run for a fault in spec_lib/`room`.py: those named after it or that mention it, first;
-    and the others, which are read only if no test of the first fails."""
-    room = room.rpartition("/")[2]
-
-    def rank(file: Path) -> int:
+def in_order(files: list[Path], room: str) -> list[list[Path]]:
+    """The test files in the parts that are run for a fault in spec_lib/`room`.py, each if no test before it fails:
+    those that are named after it, those that mention it, and the others."""
+    parts, room = ([], [], []), room.rpartition("/")[2]
+    for file in files:
         if room[:5] in file.stem:  # "exporting" is tested by test_export
-            return 0
-        return 1 if re.search(rf"\b{room}\b", file.read_text(encoding="utf-8")) else 2
-
-    files = sorted(files, key=rank)
-    return [file for file in files if rank(file) < 2], [file for file in files if rank(file) == 2]
+            parts[0].append(file)
+        else:
+            parts[1 if re.search(rf"\b{room}\b", file.read_text(encoding="utf-8")) else 2].append(file)
+    return [part for part in parts if part]
 
 
 def caught_by(fault: Text) -> str | None:
@@ -88,7 +86,7 @@ def caught_by(fault: Text) -> str | None:
         tests = SERVER if fault.room.startswith("server/") else TESTS
         files = [file for name in tests for path in sorted(project.glob(name)) for file in _tests_in(path)]
         for some in in_order(files, fault.room):
-            if some and (failed := _failing([str(file.relative_to(project)) for file in some], project, fault.name)):
+            if failed := _failing([str(file.relative_to(project)) for file in some], project, fault.name):
                 return failed
         return None
 

@@ -369,7 +369,7 @@ def test_the_whole_check_and_its_recording(quick, tmp_path, capsys):
     places = [out.index(x) for x in ("Exact?", "The work of a round", "Speed:", "8x128 with 1x8", "Verdict", "Written")]
     assert places == sorted(places) and out.startswith(benchmark.machine(CPU))
     assert [f.name for f in file.parent.iterdir()] == ["mine.json"]
-    (r,) = benchmark.recordings(file.parent)  # as notebooks 02, 08 and 09 read it
+    (r,) = benchmark.recordings(file.parent)  # as notebook 02 reads it
     assert r.pair == "8x128 with 1x8, random weights, float32" and r.device == "cpu, 1 CPU thread(s)"
     assert list(r.v["target"]) == list(r.v["draft"]) == [1, 2, 3, 5, 9] and median(r.c) > 0
     assert "speculative, google" in benchmark.table(r.comparison) and r.sweeps == {}

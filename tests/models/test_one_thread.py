@@ -166,3 +166,20 @@ def test_nothing_that_torch_splits_by_rows_waits_for_a_second_thread(own, rule):
     split = {"_softmax", "triu_", "triu", "addmm", "mm", "native_layer_norm", "gelu"} & threads.found.keys()
     assert {"_softmax", "addmm"} <= split and (not own or "triu_" in split)
     assert {name: threads.found[name] for name in split} == dict.fromkeys(split, {1})
+
+
+@pytest.mark.parametrize("way", ["a head's tree", "shared noise"])
+def test_nor_does_what_drafts_or_draws_in_another_way(way):
+    pair, before = sl.load_pair("tiny").fast(), torch.get_num_threads()
+    draft, more = pair.draft, {"generator": sl.SharedNoise(1)}
+    if way == "a head's tree":
+        draft, more = sl.drafters.Tree(sl.drafters.shipped_head(pair.target), [-1, -1, 0, 1, 2, 3]), {"gamma": 6}
+    torch.set_num_threads(2)
+    try:
+        with ThreadsOf() as threads:
+            speculative(pair.target, draft, pair.encode("Once upon a time"), 12, **more)
+    finally:
+        torch.set_num_threads(before)
+    split = {"addmm", "mm", "native_layer_norm", "gelu", "log1p", "_softmax"} & threads.found.keys()
+    assert ("log1p" if way == "shared noise" else "native_layer_norm") in split
+    assert {name: threads.found[name] for name in split} == dict.fromkeys(split, {1})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from .devices import threads_for
 from .numbers import as_int
 
 
@@ -58,7 +59,8 @@ class SharedNoise:
         tokens = torch.arange(vocab, device=positions.device)
         bits = _mixed(_mixed(positions + self.key).unsqueeze(1) + tokens)
         u = ((bits >> 11) & (2**53 - 1)).float() / 2**53  # in [0, 1]; the small ones, which win, are the finest
-        return -torch.log1p(-u.clamp(2.0**-54, 1 - 2.0**-24))
+        with threads_for(u):
+            return -torch.log1p(-u.clamp(2.0**-54, 1 - 2.0**-24))
 
     def _first(self, p: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """The winner (n,) of each race, p (n, vocab).  A token of probability 0 never arrives."""

@@ -87,6 +87,15 @@ def single_thread() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
+def threads_for(x: torch.Tensor) -> contextlib.AbstractContextManager:
+    """For an operation on this tensor: one thread where it is small and on the CPU, else as set.
+
+    PyTorch splits some operations by rows however few numbers these hold, and a second thread whose core is busy is
+    then waited for, as above.  2**15 numbers are what it gives a thread elsewhere.
+    """
+    return single_thread() if x.is_cpu and x.numel() < 2**15 else contextlib.nullcontext()
+
+
 def _empty(kind: type[torch.nn.Module]) -> torch.nn.Module:
     """A model on one thread without its state, which unpickling fills in."""
     made = _on_one_thread(kind)

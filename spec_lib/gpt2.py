@@ -85,12 +85,13 @@ class GPT2:
         seen = self.cache[:layers, :, None, :, :end]
         room = seen[..., start:, :].unbind()
         mask, positions = None, self.positions[start:end]
-        if parents is not None:
-            at, ancestors = placed(start, self.tree, parents)
-            mask, positions = as_mask(ancestors, self.embedding), self.positions[at.to(self.device, non_blocking=True)]
-        elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
-            mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
         with torch.no_grad(), self.threads():
+            if parents is not None:
+                at, ancestors = placed(start, self.tree, parents)
+                mask = as_mask(ancestors, self.embedding)
+                positions = self.positions[at.to(self.device, non_blocking=True)]
+            elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
+                mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
             x = self.through(self.embedding.index_select(0, ids) + positions, room, torch.Tensor.copy_, seen, mask)
             x = x if keep is None else x[-keep:]
             return x if layers else self.score(x)

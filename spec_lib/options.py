@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     r.add_argument("--out", help="the JSON file; default: notebooks/recordings/MACHINE-PAIR.json")
 
     k = commands.add_parser("check", help="is it exact on this device, and should it pay? minutes, no network")
-    _add_device(k, "of the timings (default float32, on a GPU float16 too)")
+    _add_device(k, "a GPU where there is one", "of the timings (default float32, on a GPU float16 too)")
     k.add_argument("--full", action="store_true", help="GPT-2's shapes on a CPU too: many minutes, 10 GB of memory")
     k.add_argument(
         "--seconds", type=int, default=240, help="shapes that would not be done by then are left out (default 240)"
@@ -132,11 +132,11 @@ def _add_pair(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--draft", help="hub id or folder that shares the target's vocabulary; of tiny: small, medium, large"
     )
-    _add_device(p, "of the weights (default float32)")
+    _add_device(p, "cuda where there is one, and cpu for the embedded pair", "of the weights (default float32)")
 
 
-def _add_device(p: argparse.ArgumentParser, dtype_help: str) -> None:
-    p.add_argument("--device", help="cuda, mps or cpu; default: a GPU where there is one")
+def _add_device(p: argparse.ArgumentParser, default: str, dtype_help: str) -> None:
+    p.add_argument("--device", help=f"cuda, mps or cpu; default: {default}")
     p.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help=dtype_help)
 
 

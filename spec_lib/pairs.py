@@ -193,7 +193,7 @@ def load_pair(
     target, draft: hub ids or folders; target "tiny" is the embedded pair, with draft "small" | "medium" | "large".
         Nothing given: SPEC_PAIR ("tiny", "tiny,large" or "target,draft") decides, or else the GPT-2 pair of the
         classroom where there is a GPU and the hub answers, and the embedded pair otherwise, saying so in one line.
-    device: default a GPU where there is one; the embedded pair stays on the CPU.  dtype: default float32.
+    device: default cuda where there is one, and the CPU for the embedded pair.  dtype: default float32.
     Raises ValueError for a malformed choice, OSError for models that cannot be had, each in one sentence.
     """
     if target is None and draft is None:
@@ -224,7 +224,10 @@ def refuse_choice(target: str | None, draft: str | None) -> None:
             raise ValueError(f"the embedded pair has the drafts {', '.join(TINY_DRAFTS)}; there is no {draft!r}.")
         return
     if draft is None:
-        raise ValueError(f"the target {target} needs a draft model that shares its vocabulary: name one too.")
+        raise ValueError(
+            f'the target {target} needs a draft model that shares its vocabulary: name one too (or "tiny" alone, the '
+            "embedded pair)."
+        )
     if draft in TINY_DRAFTS and not Path(draft).is_dir():
         raise ValueError(f"{draft} is a draft of the embedded pair, tiny: name one that shares {target}'s vocabulary.")
     from huggingface_hub.utils import HFValidationError, validate_repo_id

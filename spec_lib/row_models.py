@@ -37,8 +37,8 @@ class GPT2Rows(Rows):
         _refuse_moved(self.cache, model.embedding)
         seen = self.cache[:, :, slots.start : slots.stop]
         where = column[:, None, :, None].expand(2, texts, model.heads, n, seen.shape[-1])
-        x = (model.embedding[ids] + model.positions[at]).flatten(0, 1)
         with torch.no_grad(), model.threads():
+            x = (model.embedding[ids] + model.positions[at]).flatten(0, 1)
             x = model.through(
                 x, seen.unbind(), lambda room, new: room.scatter_(3, where, new.to(room.dtype)),
                 seen[..., : sees.shape[-1], :], as_mask(sees, model.embedding)[:, None],

@@ -12,6 +12,7 @@ from numbers import Real
 
 import torch
 
+from .devices import threads_for
 from .numbers import as_int, described
 
 
@@ -63,7 +64,8 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
         # The maximum is taken off first, so that a tiny temperature gives 0 and -large, never inf - inf;
         # both ends are kept within what float32 can hold.
         x = (x - x.amax(-1, keepdim=True)) / min(max(float(sampling.temperature), 1e-30), 1e30)
-    p = x.softmax(-1)
+    with threads_for(x):
+        p = x.softmax(-1)
     if sampling.top_k and sampling.top_k < p.shape[-1]:
         values, indices = p.topk(sampling.top_k)  # exactly k, also where several tie for the last place
         p = torch.zeros_like(p).scatter_(-1, indices, values / values.sum(-1, keepdim=True))

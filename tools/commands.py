@@ -34,7 +34,8 @@ def start() -> int:
     print(flush=True)
     set_up("notebooks")
     first = next(iter(stamp.notebooks(ROOT)), ROOT / "notebooks")
-    command = [str(python), "-m", "jupyterlab", str(first)]
+    # Its root is else the notebook's folder, and links to what lies above (the README) lead nowhere.
+    command = [str(python), "-m", "jupyterlab", str(first), f"--ServerApp.root_dir={ROOT}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # JupyterLab refuses to run as root without it
     environment = with_figures(python, surroundings())

@@ -138,15 +138,17 @@ class _FromHead:
 
     def root(self) -> torch.Tensor:
         """Logits (vocab,) after the text."""
-        state = self.head.step(self.target.hidden[self.row].to(self.head.dtype)[None], self.last)
-        self.states = {-1: state[0]}
-        return self.head.logits(state)[0]
+        with self.head.threads():
+            state = self.head.step(self.target.hidden[self.row].to(self.head.dtype)[None], self.last)
+            self.states = {-1: state[0]}
+            return self.head.logits(state)[0]
 
     def grow(self, nodes: list[int], tokens: torch.Tensor, above: list[int]) -> torch.Tensor:
         """Logits (n, vocab) after these nodes, whose tokens (n,) follow the nodes `above`."""
-        states = self.head.step(torch.stack([self.states[i] for i in above]), tokens)
-        self.states |= dict(zip(nodes, states, strict=True))
-        return self.head.logits(states)
+        with self.head.threads():
+            states = self.head.step(torch.stack([self.states[i] for i in above]), tokens)
+            self.states |= dict(zip(nodes, states, strict=True))
+            return self.head.logits(states)
 
     def keep(self, path: list[int], token: torch.Tensor, tokens: list[int]) -> None:
         """`token` was drawn from the target's row of the last accepted node."""

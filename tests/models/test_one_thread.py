@@ -9,6 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import spec_lib as sl
 from spec_lib import speculative
@@ -132,3 +133,53 @@ def test_a_copy_of_a_model_on_one_thread_is_itself():
         assert twin(input_ids=prompt(3)).logits.abs().max() == 0
         assert model(input_ids=prompt(3)).logits.abs().max() > 0
     assert type(model).__name__ == "GPT2LMHeadModel"
+
+
+class ThreadsOf(TorchDispatchMode):
+    """The numbers of threads with which each operation was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = {}
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.found.setdefault(str(operation).split(".")[1], set()).add(torch.get_num_threads())
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rule", ["google", "block"])
+@pytest.mark.parametrize("own", [True, False], ids=["own pass", "transformers"])
+def test_nothing_that_torch_splits_by_rows_waits_for_a_second_thread(own, rule):
+    """Around the passes a mask and the target's softmax did: beside a busy process a text took four times as long.
+
+    Right: such operations, of the passes and between them, run on one thread, whatever number is set.
+    """
+    pair = sl.load_pair("tiny")
+    pair, before = pair.fast() if own else pair, torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ThreadsOf() as threads:
+            speculative(pair.target, pair.draft, pair.encode("Once upon a time"), 20, rule=rule, generator=1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    split = {"_softmax", "triu_", "triu", "addmm", "mm", "native_layer_norm", "gelu"} & threads.found.keys()
+    assert {"_softmax", "addmm"} <= split and (not own or "triu_" in split)
+    assert {name: threads.found[name] for name in split} == dict.fromkeys(split, {1})
+
+
+@pytest.mark.parametrize("way", ["a head's tree", "shared noise"])
+def test_nor_does_what_drafts_or_draws_in_another_way(way):
+    pair, before = sl.load_pair("tiny").fast(), torch.get_num_threads()
+    draft, more = pair.draft, {"generator": sl.SharedNoise(1)}
+    if way == "a head's tree":
+        draft, more = sl.drafters.Tree(sl.drafters.shipped_head(pair.target), [-1, -1, 0, 1, 2, 3]), {"gamma": 6}
+    torch.set_num_threads(2)
+    try:
+        with ThreadsOf() as threads:
+            speculative(pair.target, draft, pair.encode("Once upon a time"), 12, **more)
+    finally:
+        torch.set_num_threads(before)
+    split = {"addmm", "mm", "native_layer_norm", "gelu", "log1p", "_softmax"} & threads.found.keys()
+    assert ("log1p" if way == "shared noise" else "native_layer_norm") in split
+    assert {name: threads.found[name] for name in split} == dict.fromkeys(split, {1})

@@ -369,11 +369,36 @@ def test_the_whole_check_and_its_recording(quick, tmp_path, capsys):
     places = [out.index(x) for x in ("Exact?", "The work of a round", "Speed:", "8x128 with 1x8", "Verdict", "Written")]
     assert places == sorted(places) and out.startswith(benchmark.machine(CPU))
     assert [f.name for f in file.parent.iterdir()] == ["mine.json"]
-    (r,) = benchmark.recordings(file.parent)  # as notebooks 02, 08 and 09 read it
+    (r,) = benchmark.recordings(file.parent)  # as notebook 02 reads it
     assert r.pair == "8x128 with 1x8, random weights, float32" and r.device == "cpu, 1 CPU thread(s)"
     assert list(r.v["target"]) == list(r.v["draft"]) == [1, 2, 3, 5, 9] and median(r.c) > 0
     assert "speculative, google" in benchmark.table(r.comparison) and r.sweeps == {}
     assert len(r.check["pairs"]) == 2 and r.check["exact"] and r.check["lines"][0].startswith("Exact")
+
+
+def test_the_small_pairs_keep_to_one_thread_and_the_timings_to_what_is_set(monkeypatch, capsys):
+    """Beside a busy process the first check of six took more than six minutes on two threads, and one on one."""
+    seen, fine = {}, Finding(True, "")
+
+    def part(name, value):
+        return lambda *_: seen.setdefault(name, torch.get_num_threads()) and value
+
+    def measure(*_):
+        seen["speed"] = torch.get_num_threads()
+        raise RuntimeError("noted")
+
+    for module in (check, own):
+        monkeypatch.setattr(module, "exactness", part(f"exact, {module.__name__}", [fine]))
+        monkeypatch.setattr(module, "work", part(f"work, {module.__name__}", fine))
+    monkeypatch.setattr(speed, "measure", measure)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert check.run(CPU).exact and "noted" in capsys.readouterr().out
+        assert torch.get_num_threads() == seen.pop("speed") == 3
+    finally:
+        torch.set_num_threads(before)
+    assert len(seen) == 4 and set(seen.values()) == {1}
 
 
 def test_a_wrong_rule_is_not_exact_and_nothing_is_recorded(quick, monkeypatch, tmp_path, capsys):

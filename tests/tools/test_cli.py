@@ -32,6 +32,7 @@ from tests.helpers.paths import ROOT
         (["--drafter", "exit", "--forward", "transformers"], "--drafter exit needs our own forward pass: leave out"),
         (["--target", "a/b/c", "--draft", "x"], "'a/b/c' is neither a folder here nor a model id"),
         (["--target", "openai-community/gpt2"], "needs a draft"),
+        (["--target", "tinny"], 'name one too (or "tiny" alone, the embedded pair)'),
         (["--target", "openai-community/gpt2", "--draft", "medium"], "medium is a draft of the embedded pair, tiny"),
         (["--drafter", "ngram", "--draft", "small"], "drafts without a draft model: leave out --draft small"),
         (["--draft", "distilgpt2"], "needs a target"),

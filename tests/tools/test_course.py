@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -363,6 +364,33 @@ def test_every_child_gets_these_surroundings(monkeypatch, way):
         last = ran[-1][1]
         assert (last["OMP_NUM_THREADS"], last["SPEC_PAIR"], last["HF_HUB_OFFLINE"]) == ("1", "tiny", "1")
         assert "MPLBACKEND" not in last
+
+
+def test_links_of_the_notebooks_lead_somewhere_in_the_jupyterlab_that_is_started(capsys, monkeypatch):
+    """*Contents*, in every notebook, did nothing: JupyterLab's root was the folder of the notebook that it opened.
+
+    Right: its root holds whatever a notebook or a page beside it links to. So does it without a browser, where the
+    command is printed, and for conda.
+    """
+    monkeypatch.setattr(commands, "set_up", lambda *_: Path(sys.executable))
+    monkeypatch.setattr(commands, "with_figures", lambda _, given: given)
+    monkeypatch.setattr(commands, "run", lambda *_, **__: 0)
+    monkeypatch.setattr(commands, "has_browser", lambda: False)
+    assert commands.start() == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    (root,) = [Path(word.removeprefix("--ServerApp.root_dir=")) for word in words if "root_dir" in word]
+    assert any(Path(word).parent == ROOT / "notebooks" for word in words)
+    pages = {file: [cell["source"] for cell in stamp.read(file)["cells"]] for file in stamp.notebooks(ROOT)}
+    pages |= {file: [file.read_text("utf-8")] for file in (ROOT / "notebooks").glob("*.md")}
+    links = {
+        (file.parent / link).resolve()
+        for file, parts in pages.items()
+        for part in parts
+        for link in re.findall(r"\]\((?!http|#)([^)#]+)", "".join(part))
+    }
+    assert ROOT / "README.md" in links and [link for link in links if not link.is_relative_to(root)] == []
+    running = " ".join((ROOT / "notebooks" / "RUNNING.md").read_text("utf-8").split())
+    assert "`jupyter lab`, in the course's folder" in running and "jupyter lab notebooks" not in running
 
 
 def test_cis_second_pass_uses_what_there_is():

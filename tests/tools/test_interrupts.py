@@ -1,11 +1,13 @@
-"""Ctrl-C while a command is still importing: the command has not begun, and can catch nothing itself."""
+"""Ctrl-C and a missing package while a command is still importing: it has not begun, and can catch nothing itself."""
 
 import os
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
+from spec_lib.interrupts import NEEDED
 from tests.helpers.paths import ROOT
 
 
@@ -23,13 +25,33 @@ def test_a_command_ends_as_it_does_later(tmp_path, command):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_other_errors_are_shown(tmp_path):
-    done = run(tmp_path, "RuntimeError('of another kind')", "-m", "spec_lib", "generate", "Once")
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_python_without_the_courses_packages_says_where_they_are(tmp_path, name):
+    """The README's commands, typed outside of the environment, ended in a traceback: No module named 'torch'."""
+    done = run(tmp_path, f"ModuleNotFoundError(name={name!r})", "-m", "spec_lib", "generate", "Once")
+    assert (done.returncode, done.stdout) == (2, "")
+    (sentence,) = done.stderr.splitlines()
+    assert f"({sys.executable}) has no {name}: " in sentence
+    assert "`python3 course.py`" in sentence and "activate`" in sentence
+
+
+def test_the_packages_are_those_of_the_package():
+    """And no others: a module that a library of theirs misses is shown as it is."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    assert sorted(NEEDED) == sorted(one.split(">=")[0] for one in wanted)
+
+
+@pytest.mark.parametrize(
+    "error", ["RuntimeError('of another kind')", "ModuleNotFoundError('of another kind', name='x')"]
+)
+def test_other_errors_are_shown(tmp_path, error):
+    done = run(tmp_path, error, "-m", "spec_lib", "generate", "Once")
     assert done.returncode == 1 and "Traceback" in done.stderr and "of another kind" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["-c", "import spec_lib"], ["-m", "mine", "spec_lib"]], ids=" ".join)
-def test_programs_that_use_the_library_keep_their_own_end(tmp_path, command):
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "ModuleNotFoundError(name='torch')"])
+def test_programs_that_use_the_library_keep_their_own_end(tmp_path, command, raised):
     (tmp_path / "mine.py").write_text("import spec_lib\n")
-    done = run(tmp_path, "KeyboardInterrupt", *command)
-    assert done.returncode not in (0, 130) and "Traceback" in done.stderr
+    done = run(tmp_path, raised, *command)
+    assert done.returncode not in (0, 2, 130) and "Traceback" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,11 @@ def test_a_circle_would_be_found(tmp_path, monkeypatch):
 def test_the_method_is_short(module: str):
     lines = len(LIBRARY.joinpath(f"{module}.py").read_text("utf-8").splitlines())
     assert lines <= MOST_LINES, f"{module}.py has {lines} lines"
+
+
+@pytest.mark.parametrize("package", ["server", "device"])
+def test_a_package_that_says_which_file_does_what_leaves_none_out(package: str):
+    said = ast.get_docstring(ast.parse((LIBRARY / package / "__init__.py").read_text("utf-8")))
+    files = {file.stem for file in (LIBRARY / package).glob("*.py")} - {"__init__"}
+    named = {a or b for a, b in re.findall(r"(?m)^(\w+)  |`(\w+)`", said)}
+    assert files - named == set()

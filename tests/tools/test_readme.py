@@ -67,3 +67,31 @@ def test_the_speed_that_the_readme_promises_is_the_recordings():
     own = {row.variant: row for row in benchmark.rows(measured)}[benchmark.OWN].over_plain
     found = (speedup[benchmark.OWN_TARGET], speedup[benchmark.OWN], own)
     assert with_ours == tuple(f"{x:.1f}" for x in found)
+
+
+def test_the_readmes_commands_say_where_they_are_run():
+    """Typed in the shell of the two commands above them, they found no PyTorch."""
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert -1 < page.index("source .venv/bin/activate") < page.index("python -m spec_lib")
+
+
+def test_the_notebooks_that_show_a_recording_from_elsewhere_are_those_that_the_page_names():
+    page = " ".join((ROOT / "spec_lib" / "README.md").read_text("utf-8").split())
+    said = re.search(r"dropped into `notebooks/recordings`: (\d\d) shows .*? others, and (\d\d), which needs", page)
+    shown = {}
+    for file in (ROOT / "notebooks").glob("*.ipynb"):
+        for whole in re.findall(r"for r in benchmark\.recordings\(([^()]*)\)(?! if)", file.read_text("utf-8")):
+            shown[file.name[:2]] = whole
+    assert shown == {said[1]: "", said[2]: "whole=True"}
+
+
+def test_the_cards_word_on_the_recording_and_on_notebook_13():
+    card = (ROOT / "spec_lib" / "tiny" / "MODEL_CARD.md").read_text("utf-8")
+    rows = {row.variant: row for row in benchmark.rows(benchmark.recordings()[0].comparison)}
+    said = re.search(r"has (\d\.\d\d) and (\d\.\d\d) at gamma 4", card)
+    assert said.groups() == (f"{rows[benchmark.GOOGLE].speedup:.2f}", f"{rows[benchmark.OWN].over_plain:.2f}")
+    (at_1,) = re.findall(r"(?m)^\| 1 \|(?:[^|]*\|){3} (\d\.\d\d) \|", card)
+    assert f"at gamma 1 is open: {at_1} here, and above 1 in notebook 13" in card
+    book = (ROOT / "notebooks" / "13_at_the_hardware_limit.ipynb").read_text("utf-8")
+    (there,) = re.findall(r'"gamma 1 +(\d\.\d\d) \+- \S+ times as fast as plain', book)
+    assert float(there) > 1 > float(at_1)

@@ -119,7 +119,8 @@ class Randomness:
                 f"{described(generator)}"
             )
         self.generator, self.device = generator, torch.device(device)
-        self.block, self.used, self.left = torch.empty(0), 0, 0  # drawn at once; handed out; still there
+        self.block = torch.empty(0, device=self.device)  # drawn at once: `used` are handed out, `left` still there
+        self.used = self.left = 0
 
     def uniforms(self, k: int, position: int | torch.Tensor) -> torch.Tensor:
         """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored here."""

@@ -18,6 +18,7 @@ import torch
 import spec_lib as sl
 from spec_lib import __main__ as cli
 from spec_lib import drafters
+from spec_lib.verification import RULES
 from tests.helpers import capture, sim
 
 pytestmark = pytest.mark.skipif(not sim.SUPPORTED, reason="this PyTorch cannot register a device written in Python")
@@ -426,6 +427,18 @@ def test_deepminds_rule_waits_three_times_for_each_token_that_it_looks_at(run, c
         assert counts.pop("item", 0) == 3 * looked_at  # p[t, x], q[t, x], and the comparison
         assert counts.pop("tolist") == 1
         assert counts.pop("to device", 0) <= 1 and not counts  # the int n on its way to what is read at the end
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_is_drafted_in_the_first_round(rule, pair, sim_pair):
+    """One new token, prompt lookup without a match: the rule then gets uniforms (0,) before any was drawn."""
+    for draft, new in ((None, 1), (drafters.NGram(), 3)):
+        texts = [
+            sl.speculative(p.target, draft or p.draft, p.encode("A king"), new, rule=rule, generator=5, trace=True)
+            for p in (pair, sim_pair)
+        ]
+        assert len(texts[0].rounds[0].drafted) == 0 and texts[0].rounds[0].uniforms.shape == (0,)
+        assert texts[0].tokens.equal(texts[1].tokens)
 
 
 @pytest.mark.parametrize("sampling", [sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)], ids=str)

@@ -339,7 +339,7 @@ REFUSED = {
     "samplings": (([[1], [2]],), {"sampling": [sl.Sampling()] * 3}, "2 prompts and 3 sampling"),
     "a seed for all": (([[1], [2]],), {"generators": 5}, "generators must be a list"),
     "seeds": (([[1], [2]],), {"generators": [5]}, "2 prompts and 1 generators"),
-    "one source twice": (([[1], [2]],), {"generators": [torch.Generator()] * 2}, "the same object in generators"),
+    "one source twice": (([[1], [2]],), {"generators": [torch.Generator()] * 2}, "text 2 of 2: another text draws"),
     "no slots": (([[1]],), {"slots": 0}, "slots must be a whole number of at least 1"),
     "gamma": (([[1]],), {"gamma": 0}, "gamma"),
     "rule": (([[1]],), {"rule": "best"}, "rule must be"),

@@ -127,7 +127,9 @@ class Randomness:
         if k > self.left:
             where = self.generator.device if self.generator is not None else "cpu"
             fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
-            self.block, self.used, self.left = fresh.to(self.device, non_blocking=True), 0, max(k, 256)
+            # From a GPU to the host such a copy must be waited for, or it is read before it is there.
+            self.block = fresh.to(self.device, non_blocking=fresh.is_cpu)
+            self.used, self.left = 0, max(k, 256)
             self.singly = self.block.split(1)  # most are asked for one by one: all these views in one call
         self.left -= k
         self.used += k

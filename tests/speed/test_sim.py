@@ -441,6 +441,29 @@ def test_nothing_is_drafted_in_the_first_round(rule, pair, sim_pair):
         assert texts[0].tokens.equal(texts[1].tokens)
 
 
+def test_what_comes_from_a_device_to_the_host_is_waited_for(monkeypatch):
+    """Else it is read before it is there: a draft on a GPU for a target on the host, and a GPU's generator."""
+
+    class There(CertainSession):
+        def propose(self, k):
+            return sl.Draft(super().propose(k).tokens.to("sim", non_blocking=True), None)
+
+    class Drafter:
+        def start(self, ids, *more):
+            return There(ids)
+
+    target, drafted = tables("cpu", 6)[0], 0
+    for done, waits in rounds_and_waits((target, Drafter()), torch.tensor([[0, 1, 2, 0, 1]]), 20):
+        drafted += len(done.drafted)
+        assert waits == ["to host"]
+    assert drafted > 5
+    rand = torch.rand
+    monkeypatch.setattr(torch, "rand", lambda *size, **options: rand(*size, **options).to("sim", non_blocking=True))
+    with sim.counting() as waits:
+        assert sl.Randomness(3).uniforms(300, 0).device.type == "cpu"
+    assert waits == ["to host"]
+
+
 @pytest.mark.parametrize("sampling", [sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)], ids=str)
 def test_the_plain_loop_waits_once_a_text(pair, sim_pair, sampling):
     ids, counts = sim_pair.encode(PROMPT), []

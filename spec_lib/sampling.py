@@ -83,7 +83,8 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     p: (vocab,) floating; u: a uniform in [0, 1), 0-d or (1,).  Returns (1,) int64 on p's device.
 
     A token of probability 0 is never drawn, nor does u ever lie past the last token: in float32 u is at most
-    1 - 2^-24, and u * total rounds below total.  A distribution with NaNs gives some token; the loops report those by name.
+    1 - 2^-24, and u * total rounds below total.  A distribution with NaNs gives some token; the loops report those by
+    name.
     `torch.multinomial` would take several times as long, and on a GPU a NaN makes it fail for good.
     Notebook 01.
     """

@@ -32,11 +32,11 @@ def a_text(
     ids, masked = _unpadded(_as_row(ids), attention_mask)
     if ids.shape[1] == 0:
         raise ValueError("the prompt is empty: pair.encode('') gives the tokenizer's start token where it has one")
-    low, high = int(ids.min()), int(ids.max())
+    seen = [ids.min().view(1), ids.max().view(1), ids[0, :1], ids[0, -2:]]
+    low, high, first, *last = torch.cat(seen).tolist()  # at once: on a GPU each look is a wait
     if low < 0 or high >= target.vocab:
         raise ValueError(f"token id {low if low < 0 else high} is outside the target's vocabulary of {target.vocab}")
     padding = None if masked else getattr(target, "padding", None)
-    first, *last = torch.cat([ids[0, :1], ids[0, -2:]]).tolist()  # at once: on a GPU each look is a wait
     if first == padding:
         raise ValueError(
             f"the prompt begins with the padding token {padding}: take it off, or pass its attention_mask (speculative "

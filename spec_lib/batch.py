@@ -32,7 +32,8 @@ class Engine:
     drafter that is no model has a session for each text.  draft None: nothing is drafted, plain decoding of a batch.
     slots: texts written at the same time, at least 1; others wait.  `step` until `running` and `waiting` are 0.
     Each text is what `speculative` writes alone with its seed, rounds included, up to rounding: a pass over several
-    texts adds in another order (notebook 12).  Not for several threads.  ValueError for what it cannot work with.
+    texts adds in another order (notebook 12).  The passes are shared; drawing and verification go text by text.
+    Not for several threads.  ValueError for what it cannot work with.
     """
 
     def __init__(

@@ -5,6 +5,8 @@ Derived in notebooks 01 (the cache) and 06 (the rollback).  Each class here is a
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from . import answers, architectures, protocols
@@ -31,8 +33,7 @@ class CachedModel:
         self.padding = architectures.padding_of(config)
         # A model that declares a padding token would warn without a mask; others are spared its cost.
         self.needs_mask = getattr(config, "pad_token_id", None) is not None
-        self.length = self.fed = 0
-        self.tree, self.hidden, self.extra = [], None, {}
+        self.length, self.fed, self.tree, self.hidden, self.extra = 0, 0, [], None, {}
 
     def fresh(self) -> CachedModel:
         """The same model with an empty cache: target and draft of one text may be the same model."""
@@ -62,13 +63,16 @@ class CachedModel:
         except BaseException:  # Ctrl-C too: some layers may hold the new tokens already, and others not
             self._forget_unread()
             raise
-        self.tree += parents or []
-        self.length += len(ids)
-        self.fed += len(ids)
+        self.tree = [*self.tree, *(parents or [])]
+        self.length, self.fed = self.length + len(ids), self.fed + len(ids)
         rows = slice(None) if keep is None else slice(-keep, None)
         if self.extra:
             self.hidden = out.hidden_states[-1][0, rows]
         return out.logits[0, rows]
+
+    def __getstate__(self) -> dict:
+        """What a copy is made of, a pickled one too: it has a cache of its own."""
+        return vars(self) | {"cache": copy.deepcopy(self.cache)}
 
     def keep_hidden(self) -> None:
         """From now on `hidden` (n, width) holds the last layer's states that the last logits were computed from."""
@@ -97,8 +101,7 @@ class CachedModel:
                 if surplus > 0:
                     layer.crop(-surplus)
         except RuntimeError:
-            fresh = self.fresh()
-            self.cache, self.length = fresh.cache, 0  # the loops then say that another text was read
+            self.cache, self.length = self.fresh().cache, 0  # the loops then say that another text was read
 
     def rollback(self, length: int) -> None:
         """Forget all but the first `length` tokens.  Raises ValueError for a length that was never reached."""
@@ -154,9 +157,8 @@ class TableModel:
     def feed(self, ids: torch.Tensor, keep: int | None = None, parents: list[int] | None = None) -> torch.Tensor:
         """Log-probabilities (n, vocab) after each of ids (n,).  Raises ValueError as `CachedModel.feed`."""
         check_fed(self, ids, keep, parents)
-        self.tree += parents or []
-        self.length += len(ids)
-        self.fed += len(ids)
+        self.tree = [*self.tree, *(parents or [])]
+        self.length, self.fed = self.length + len(ids), self.fed + len(ids)
         return self.table[ids if keep is None else ids[-keep:]].log()
 
     def rollback(self, length: int) -> None:

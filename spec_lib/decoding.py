@@ -14,7 +14,7 @@ import torch
 from . import answers, arguments, protocols
 from .batch import Engine
 from .cache import as_model
-from .numbers import as_int, at_least_one, described
+from .numbers import at_least_one, described
 from .records import Generation, Round
 from .sampling import Sampling, as_randomness
 from .writer import Writer
@@ -166,9 +166,6 @@ def speculative_batch(
     for name, values in each.items():
         if len(values) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts and {len(values)} {name}: give one for each")
-    sources = [g for g in each["generators"] if g is not None and as_int(g) is None]
-    if len({id(g) for g in sources}) < len(sources):
-        raise ValueError("two texts have the same object in generators: give each text a seed or a source of its own")
     engine = Engine(target, draft, slots=min(at_least_one("slots", slots), len(prompts)), gamma=gamma, rule=rule,
                     trace=trace)  # fmt: skip
     requests = []

@@ -73,7 +73,7 @@ class GPT2:
             logits, self.hidden = self.state.feed(ids, start, keep)
         else:  # the prompt and trees go by slices, on the same cache
             logits = self._by_slices(ids, start, end, keep, parents)
-        self.tree += parents or []
+        self.tree = [*self.tree, *(parents or [])]
         self.length = end
         self.fed += len(ids)
         return logits

@@ -23,6 +23,10 @@ class evaluating:
         self.parts = list(module.modules())
         self.entered = threading.local()  # gradients are switched for each thread by itself
 
+    def __reduce__(self) -> tuple:
+        """A copy, a pickled one too, is one of the copied module that nobody has entered."""
+        return evaluating, (self.parts[0],)
+
     def __enter__(self) -> None:
         with _LOCK:
             held = [part for part in self.parts if part.training or (_PASSES and part in _PASSES)]  # mostly none

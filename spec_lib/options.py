@@ -73,8 +73,8 @@ def parser() -> argparse.ArgumentParser:
         "--sweep",
         metavar="FACTOR",
         help="gamma, length, temperature, prompt or draft: vary this one; batch: how many texts are written at once, "
-        "at gammas 1, 2, 4 and 6 unless --gamma names one, on our own forward pass where the pair is GPT-2 (for the "
-        "embedded pair about five minutes)",
+        "at gammas 1, 2, 4 and 6 unless --gamma names one, on our own forward pass where the pair is GPT-2 (the "
+        "embedded pair takes four to five minutes of one core)",
     )
     b.add_argument("--values", nargs="+", metavar="VALUE", help="of the sweep; default: its usual ones")
     b.add_argument(

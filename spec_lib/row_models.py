@@ -5,6 +5,7 @@ Who knows what a rectangle is need not open this file: here is where each kind o
 
 from __future__ import annotations
 
+import functools
 import weakref
 
 import torch
@@ -63,7 +64,7 @@ class TransformersRows(Rows):
         super().__init__(model, slots)
         number, weight = model.model.config.get_text_config().num_hidden_layers, next(model.model.parameters())
         self.like = torch.empty(0, dtype=weight.dtype, device=weight.device)  # as the weights are to stay
-        self.cache = Cache(layers=[_a_layer(self) for _ in range(number)])
+        self.cache = Cache(layers=[_slots_of(self) for _ in range(number)])
 
     def _widen(self, columns: int) -> None:
         self.columns = columns  # each layer follows when it is next written to
@@ -106,18 +107,28 @@ class TransformersRows(Rows):
             part[slot] = 0
 
 
-def _a_layer(rows: TransformersRows):
-    """A layer of a transformers cache that keeps its keys and values in the rectangle."""
+@functools.cache
+def _layers_in_a_rectangle() -> type:
+    """The class of a layer of a transformers cache that keeps its keys and values in the rectangle `rows`."""
     from transformers.cache_utils import DynamicLayer
 
     class Slots(DynamicLayer):
         def update(self, key_states, value_states, *args, **kwargs):
             self.is_initialized = True
-            self.keys, keys = rows.store(self.keys, key_states)
-            self.values, values = rows.store(self.values, value_states)
+            self.keys, keys = self.rows.store(self.keys, key_states)
+            self.values, values = self.rows.store(self.values, value_states)
             return keys, values
 
-    return Slots()
+        def __reduce__(self):  # no module holds this class by name
+            return _slots_of, (None,), vars(self)
+
+    return Slots
+
+
+def _slots_of(rows: TransformersRows | None):
+    layer = _layers_in_a_rectangle()()
+    layer.rows = rows
+    return layer
 
 
 class TableRows(Rows):

@@ -48,8 +48,8 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """The distribution from which `sampling` draws the next token.
 
     logits: (..., vocab), any floating dtype.  Returns (..., vocab), float32 (float64 stays float64), rows summing
-    to 1, exactly 0 where sampling cannot go.  A row with a NaN logit, or of nothing but -inf,
-    comes out with a NaN, never as a distribution.
+    to 1, exactly 0 where sampling cannot go.  A row with a logit that is NaN or +inf, or of nothing but
+    -inf, comes out with a NaN, never as a distribution.
     Notebook 01.
     """
     if not isinstance(logits, torch.Tensor) or logits.shape[-1:] in ((), (0,)) or logits.is_complex():
@@ -84,8 +84,9 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
     p: (vocab,) floating; u: a uniform in [0, 1), 0-d or (1,).  Returns (1,) int64 on p's device.
 
-    A token of probability 0 is never drawn, nor does u ever lie past the last token: u is at most 1 - 2^-24, and
-    u * total rounds below total.  A distribution with NaNs gives some token; the loops report those by name.
+    A token of probability 0 is never drawn, nor does u ever lie past the last token: in float32 u is at most
+    1 - 2^-24, and u * total rounds below total.  A distribution with NaNs gives some token; the loops report those by
+    name.
     `torch.multinomial` would take several times as long, and on a GPU a NaN makes it fail for good.
     Notebook 01.
     """
@@ -95,12 +96,14 @@ def draw(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"u must be one uniform, a tensor as torch.rand(()) gives it, got {described(u)}")
     if p.dtype not in (torch.float32, torch.float64):
         p = p.float()  # in 16 bit the sum would stop growing, and u round up to 1
+    if u.dtype != p.dtype:
+        u = u.to(p.dtype).clamp(max=1 - 2**-24)  # one in float64 may round up to 1
     total = p.cumsum(-1)
     if p.is_cpu:  # it adds one after the other: where p is 0 the sum does not grow, so no token is found there
-        return torch.searchsorted(total, u.to(p.dtype) * total[-1:], right=True).clamp_(max=p.shape[-1] - 1)
+        return torch.searchsorted(total, u * total[-1:], right=True).clamp_(max=p.shape[-1] - 1)
     # A GPU adds in parallel, so that a sum may pass its predecessor's by rounding although p is 0: hence the mask.
     total.masked_fill_(p == 0, 0)
-    return (total > u.to(p.dtype) * total.max()).int().argmax(-1, keepdim=True)  # argmax takes the first of equals
+    return (total > u * total.max()).int().argmax(-1, keepdim=True)  # argmax takes the first of equals
 
 
 class Randomness:
@@ -121,14 +124,17 @@ class Randomness:
                 f"{described(generator)}"
             )
         self.generator, self.device = generator, torch.device(device)
-        self.block, self.used, self.left = torch.empty(0), 0, 0  # drawn at once; handed out; still there
+        self.block = torch.empty(0, device=self.device)  # drawn at once: `used` are handed out, `left` still there
+        self.used = self.left = 0
 
     def uniforms(self, k: int, position: int | torch.Tensor) -> torch.Tensor:
         """k uniforms in [0, 1): (k,) float32.  `position` (of the first in the text) is ignored here."""
         if k > self.left:
             where = self.generator.device if self.generator is not None else "cpu"
             fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
-            self.block, self.used, self.left = fresh.to(self.device, non_blocking=True), 0, max(k, 256)
+            # From a GPU to the host such a copy must be waited for, or it is read before it is there.
+            self.block = fresh.to(self.device, non_blocking=fresh.is_cpu)
+            self.used, self.left = 0, max(k, 256)
             self.singly = self.block.split(1)  # most are asked for one by one: all these views in one call
         self.left -= k
         self.used += k

@@ -75,7 +75,8 @@ class Writer:
         """What was drafted, as `draft` returns it."""
         draft = answers.a_draft(draft, self.asked, self.target)
         self.q, self.cut, self.parents = draft.q, self.asked < self.wanted or draft.cut, draft.parents
-        self.given = draft.tokens.to(self.target.device, torch.int64, non_blocking=True)
+        waits = not draft.tokens.is_cpu  # of a draft on a GPU for a target on the host
+        self.given = draft.tokens.to(self.target.device, torch.int64, non_blocking=not waits)
         self.x = self.given.clamp(0, self.target.vocab - 1)  # a wrong one is reported without waiting for the device
         return torch.cat([self.last, self.x])
 

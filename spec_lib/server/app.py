@@ -86,8 +86,10 @@ def make_app(worker: Worker, limits: Limits, host: str = "127.0.0.1") -> Starlet
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette):
         worker.begin()
-        yield
-        worker.stop()
+        try:
+            yield
+        finally:  # also where uvicorn fails, and cancels this
+            worker.stop()
 
     files = ("/", "/page.js", "/page.css", "/origins.css")
     routes = [

@@ -85,7 +85,11 @@ class Server(uvicorn.Server):
     async def startup(self, sockets=None) -> None:
         await super().startup(sockets)
         if self.started:
-            self.ready()
+            try:
+                self.ready()
+            except BaseException:  # nobody reads what it prints, say: the application ends as after SIGTERM
+                await self.shutdown(sockets)
+                raise
 
     async def shutdown(self, sockets=None) -> None:
         error = busy("the server is being stopped", 503)

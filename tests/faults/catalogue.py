@@ -617,7 +617,7 @@ BATCHES = (
     Text("a batch where the longest text moves the positions", "row_models", "model.facts.border is not None", "False"),
     Text("an engine goes on after an interrupt", "batch", "self.broken = True", "self.broken = False"),
     Text("trees in a batch", "arguments", 'fits = not getattr(drafter, "branches", False)', "fits = True"),
-    Text("two texts share a source", "decoding", "len({id(g) for g in sources}) < len(sources)", "False"),
+    Text("two texts share a source", "arguments", "any(source is other for other in taken)", "False"),
 )  # fmt: skip
 
 # The server: what OpenAI's clients would take for an answer.
@@ -781,8 +781,8 @@ TEXTS = (
     Text(
         "work not counted",
         C,
-        "        self.fed += len(ids)\n        rows =",
-        "        rows =",
+        "self.fed + len(ids)\n        rows =",
+        "self.fed\n        rows =",
     ),
     Text("two texts in one cache", C, "return CachedModel(self.model)", "return self"),
     Text("an interrupted pass leaves its traces", C, "if surplus > 0:", "if False:"),

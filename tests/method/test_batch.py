@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import pytest
 import torch
@@ -50,6 +52,24 @@ def test_shared_noise_writes_the_plain_text_of_each_noise(slots):
         assert g.tokens.tolist() == sl.autoregressive(own[0], ids, new, generator=sl.SharedNoise(seed)).tokens.tolist()
         want = sl.speculative(*own, ids, new, generator=sl.SharedNoise(seed))
         assert list(map(batches.outcome, g.rounds)) == list(map(batches.outcome, want.rounds))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_copy_goes_on_by_itself(own):
+    """Of an engine with its texts, or pickled before there are any."""
+    for engine, steps in (
+        (sl.Engine(*batches.models(own), slots=3), 2),
+        (pickle.loads(pickle.dumps(sl.Engine(*batches.models(own), slots=3))), 0),
+    ):
+        work = zip(batches.prompts(), batches.BUDGETS, batches.SEEDS, strict=True)
+        texts = [engine.submit(ids, new, generator=seed) for ids, new, seed in work]
+        for _ in range(steps):
+            engine.step()
+        both = copy.deepcopy((engine, texts)), (engine, texts)
+        for one, written in both:
+            while one.running or one.waiting:
+                one.step()
+            same([text.generation() for text in written], batches.alone(own))
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -319,7 +339,7 @@ REFUSED = {
     "samplings": (([[1], [2]],), {"sampling": [sl.Sampling()] * 3}, "2 prompts and 3 sampling"),
     "a seed for all": (([[1], [2]],), {"generators": 5}, "generators must be a list"),
     "seeds": (([[1], [2]],), {"generators": [5]}, "2 prompts and 1 generators"),
-    "one source twice": (([[1], [2]],), {"generators": [torch.Generator()] * 2}, "the same object in generators"),
+    "one source twice": (([[1], [2]],), {"generators": [torch.Generator()] * 2}, "text 2 of 2: another text draws"),
     "no slots": (([[1]],), {"slots": 0}, "slots must be a whole number of at least 1"),
     "gamma": (([[1]],), {"gamma": 0}, "gamma"),
     "rule": (([[1]],), {"rule": "best"}, "rule must be"),

@@ -1,9 +1,12 @@
 """The key-value cache: fed, cut back, and as quiet as promised."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
-from spec_lib import CachedModel, TableModel
+from spec_lib import GPT2, CachedModel, TableModel
 from spec_lib.cache import as_model
 from tests.helpers.loops import one_sentence
 from tests.helpers.models import prompt, tiny_gpt2, tiny_of
@@ -30,6 +33,26 @@ def test_fed_in_pieces_equals_uncached(model):
             parts.append(cached.feed(piece))
         torch.testing.assert_close(torch.cat(parts), whole, atol=1e-5, rtol=0)
         assert cached.length == cached.fed == 10
+
+
+MODELS = {"CachedModel": CachedModel, "GPT2": GPT2, "TableModel": lambda model: TableModel(torch.eye(97).roll(1, 0))}
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "deepcopy", "pickle"]
+)
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_copy_goes_on_by_itself(model, kind, copied):
+    """With what was read so far; neither then sees what the other reads, be it a text or a tree."""
+    one, alone = (MODELS[kind](model) for _ in range(2))
+    one.feed(TEXT[:4]), alone.feed(TEXT[:4])
+    other = copied(one)
+    one.feed(TEXT[7:], parents=[3, 3, 4])
+    torch.testing.assert_close(other.feed(TEXT[4:6]), alone.feed(TEXT[4:6]), atol=1e-5, rtol=0)
+    one.keep_rows(4, [0])
+    assert (one.length, other.length) == (5, 6)
+    other.rollback(3), alone.rollback(4), alone.feed(TEXT[7:8])
+    torch.testing.assert_close(one.feed(TEXT[5:7]), alone.feed(TEXT[5:7]), atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

@@ -307,6 +307,13 @@ def test_the_largest_uniform_never_draws_a_trailing_token_without_probability(to
     assert int(draw(p, torch.tensor(LARGEST))) == 2
 
 
+def test_a_uniform_of_another_dtype_never_rounds_up_to_one():
+    p = torch.tensor([0.5, 0.5, 0.0])
+    for u in (torch.tensor(1 - 2**-53, dtype=torch.float64), torch.tensor(1 - 2**-11, dtype=torch.float16)):
+        assert draw(p, u).tolist() == draw(p.double(), u).tolist() == [1]
+        assert draw(p.half(), u).tolist() == [1]
+
+
 def test_torch_rand_stays_at_or_below_the_largest_uniform():
     assert torch.rand(200_000, generator=torch.Generator().manual_seed(0)).max().item() <= LARGEST
     assert torch.tensor(LARGEST).item() == LARGEST < 1

@@ -3,6 +3,7 @@
 The bounds are shortened here; `test_command` waits for the real ones after SIGTERM.
 """
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -14,6 +15,8 @@ import pytest
 import spec_lib as sl
 from spec_lib.server import app
 from spec_lib.server import serving as served
+from spec_lib.server.asked import Limits
+from spec_lib.server.worker import Worker
 from tests.helpers.models import tiny_gpt2
 from tests.helpers.served import JSON, PATH, PATIENCE, Scripted, events, read_all, read_until, serving, until
 from tests.helpers.tokenizers import Numbers
@@ -217,6 +220,20 @@ def test_a_thread_that_ends_leaves_nobody_waiting(pair):
             status, _, text = server.ask("POST", PATH, json.dumps({"prompt": [1], "stream": stream}))
             assert status == 503 and "engine has ended" in json.loads(text)["error"]["message"]
         until(lambda: server.ask("GET", "/health")[0] == 503, "the server says that it is well")
+
+
+def test_the_thread_ends_with_the_application_whatever_ends_that(pair):
+    worker = Worker(pair, engine(), 1)
+    made = app.make_app(worker, Limits("tiny", 64, 31, 1))
+
+    async def fails():
+        async with made.router.lifespan_context(made):
+            raise KeyError("of uvicorn")
+
+    with pytest.raises(KeyError):
+        asyncio.run(fails())
+    worker.join(PATIENCE)
+    assert not worker.is_alive()
 
 
 def test_the_names_of_this_machine():

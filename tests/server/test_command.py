@@ -1,6 +1,7 @@
 """`python -m spec_lib serve`: refusals in one sentence before anything is loaded, and the end by a signal."""
 
 import builtins
+import os
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from spec_lib import __main__ as cli
 from spec_lib import pairs
 from spec_lib.options import parser
 from tests.helpers.models import tiny_gpt2
+from tests.helpers.paths import ROOT
 from tests.helpers.served import read_all, read_until, started, until
 from tests.helpers.tokenizers import Numbers
 
@@ -147,6 +149,53 @@ def test_an_idle_server_ends_at_once_with_ctrl_c(tmp_path):
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 130
     assert "Traceback" not in (tmp_path / "server.txt").read_text("utf-8")
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "SPEC_PAIR": "tiny", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(ROOT)
+    return subprocess.run([sys.executable, *arguments], env=environment, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_a_server_whose_first_line_nobody_reads_ends():
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = run("-m", "spec_lib", "serve", "--port", "0", stdout=writer, timeout=100)
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+STUCK = """
+import asyncio, time
+from spec_lib.server.worker import Row, Worker
+from tests.helpers.models import tiny_gpt2
+from tests.helpers.tokenizers import Numbers
+import spec_lib as sl
+
+async def main():
+    {body}
+
+pair = sl.Pair(tiny_gpt2(0), tiny_gpt2(1), Numbers())
+worker = Worker(pair, lambda: time.sleep(10_000), 1)
+asyncio.run(main())
+"""
+BODIES = {
+    "stopped in the middle of a step": """worker.begin()
+    worker.submit([Row([1], 4, sl.Sampling(), 0, (), 0, asyncio.Queue())])
+    while worker.inbox: await asyncio.sleep(0.01)
+    worker.stop()""",
+    "never stopped": """worker.begin()
+    raise SystemExit(0)""",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_engines_thread_does_not_keep_the_process(body):
+    """It cannot be interrupted, and an error elsewhere may leave nobody to stop it."""
+    ended = run("-c", STUCK.format(body=BODIES[body]), timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_ctrl_c_twice_ends_at_once_whatever_is_written(tmp_path):

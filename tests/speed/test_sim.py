@@ -18,6 +18,7 @@ import torch
 import spec_lib as sl
 from spec_lib import __main__ as cli
 from spec_lib import drafters
+from spec_lib.verification import RULES
 from tests.helpers import capture, sim
 
 pytestmark = pytest.mark.skipif(not sim.SUPPORTED, reason="this PyTorch cannot register a device written in Python")
@@ -431,6 +432,41 @@ def test_deepminds_rule_waits_three_times_for_each_token_that_it_looks_at(run, c
         assert counts.pop("to device", 0) <= 1 and not counts  # the int n on its way to what is read at the end
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_is_drafted_in_the_first_round(rule, pair, sim_pair):
+    """One new token, prompt lookup without a match: the rule then gets uniforms (0,) before any was drawn."""
+    for draft, new in ((None, 1), (drafters.NGram(), 3)):
+        texts = [
+            sl.speculative(p.target, draft or p.draft, p.encode("A king"), new, rule=rule, generator=5, trace=True)
+            for p in (pair, sim_pair)
+        ]
+        assert len(texts[0].rounds[0].drafted) == 0 and texts[0].rounds[0].uniforms.shape == (0,)
+        assert texts[0].tokens.equal(texts[1].tokens)
+
+
+def test_what_comes_from_a_device_to_the_host_is_waited_for(monkeypatch):
+    """Else it is read before it is there: a draft on a GPU for a target on the host, and a GPU's generator."""
+
+    class There(CertainSession):
+        def propose(self, k):
+            return sl.Draft(super().propose(k).tokens.to("sim", non_blocking=True), None)
+
+    class Drafter:
+        def start(self, ids, *more):
+            return There(ids)
+
+    target, drafted = tables("cpu", 6)[0], 0
+    for done, waits in rounds_and_waits((target, Drafter()), torch.tensor([[0, 1, 2, 0, 1]]), 20):
+        drafted += len(done.drafted)
+        assert waits == ["to host"]
+    assert drafted > 5
+    rand = torch.rand
+    monkeypatch.setattr(torch, "rand", lambda *size, **options: rand(*size, **options).to("sim", non_blocking=True))
+    with sim.counting() as waits:
+        assert sl.Randomness(3).uniforms(300, 0).device.type == "cpu"
+    assert waits == ["to host"]
+
+
 @pytest.mark.parametrize("sampling", [sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)], ids=str)
 def test_the_plain_loop_waits_once_a_text(pair, sim_pair, sampling):
     ids, counts = sim_pair.encode(PROMPT), []
@@ -438,7 +474,7 @@ def test_the_plain_loop_waits_once_a_text(pair, sim_pair, sampling):
         with sim.counting() as waits:
             g = sl.autoregressive(sim_pair.target, ids, new, sampling=sampling, generator=3)
         counts.append(waits)
-    assert counts[0] == counts[1] and len(waits) <= 5  # the prompt's check, the tokens, the flags: for any length
+    assert counts[0] == counts[1] and len(waits) <= 3  # the prompt's check, the tokens, the flags: for any length
     here = sl.autoregressive(pair.target, pair.encode(PROMPT), 12, sampling=sampling, generator=3)
     assert g.tokens.tolist() == here.tokens.tolist()
     assert g.tokens.device.type == "cpu" and g.ids.device.type == "sim"

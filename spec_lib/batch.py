@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from . import arguments, protocols
+from .devices import threads_of
 from .drafting import ModelDrafter, NoDraft, as_drafter
 from .numbers import at_least_one
 from .protocols import Draft
@@ -118,12 +119,12 @@ class Engine:
         self._usable()
         self.broken = True  # until the step is through
         try:
-            with torch.no_grad():
+            with torch.no_grad(), threads_of(self.target)():
                 self._admit()
                 done = self._round()
-            for request, _ in done:
-                if request.stop_reason is not None:
-                    self._free(request, request.stop_reason)
+                for request, _ in done:
+                    if request.stop_reason is not None:
+                        self._free(request, request.stop_reason)
         except BaseException:  # Ctrl-C too
             for request in (*self.texts, *self.queue):
                 request.end("error")

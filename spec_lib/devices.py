@@ -6,7 +6,7 @@ import contextlib
 import functools
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -85,6 +85,15 @@ def single_thread() -> Iterator[None]:
     finally:
         if threads > 1:
             torch.set_num_threads(threads)
+
+
+def threads_of(model) -> Callable[[], contextlib.AbstractContextManager]:
+    """What makes the block in which a transformers model works: one thread where `one_thread` was asked for it and it
+    is on the CPU, else as set.  Asked for a Model, or for rows of one, it looks at what these hold as their `model`."""
+    for _ in range(2):  # rows of a Model of the transformers model
+        model = model if hasattr(model, "on_many_threads") else getattr(model, "model", model)
+    alone = hasattr(model, "on_many_threads") and model.device.type == "cpu"
+    return single_thread if alone else contextlib.nullcontext
 
 
 def threads_for(x: torch.Tensor) -> contextlib.AbstractContextManager:

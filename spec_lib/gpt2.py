@@ -6,15 +6,13 @@ masks, a cache that is copied whenever it grows.  Here is only what has to be co
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 
 from . import architectures
 from . import graphs as fixed
 from .cache import check_fed, check_rollback
-from .devices import single_thread
+from .devices import threads_of
 from .plain_gpt2 import block_of, norm_of, plain_gpt2
 from .sampling import Randomness, Sampling
 from .trees import as_mask, cut, kept_rows, placed
@@ -43,8 +41,7 @@ class GPT2:
         self.head = (model.lm_head.weight, model.lm_head.bias)  # (vocab, width), and (vocab,) or None
         self.vocab, self.max_length = len(model.lm_head.weight), len(self.positions)
         self.padding, self.heads = architectures.padding_of(model.config), model.config.n_head
-        alone = hasattr(model, "on_many_threads") and self.device.type == "cpu"  # as `devices.one_thread` makes it
-        self.threads = single_thread if alone else contextlib.nullcontext
+        self.threads = threads_of(model)
         self.length, self.fed, self.tree, self.hidden = 0, 0, [], None
         self.cache = None
         self.cache = self._room_for(0)

@@ -6,13 +6,11 @@ from which it was drawn, so the first drafted token lies *two* after what h has 
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 from torch.nn.functional import gelu, linear, silu
 
 from .. import protocols
-from ..devices import single_thread
+from ..devices import threads_of
 from ..numbers import at_least_one, described
 from ..protocols import Draft
 from ..sampling import Sampling
@@ -32,8 +30,7 @@ class _OnHiddenStates(torch.nn.Module):
         self.target = (embedding.weight.detach(), head.weight.detach(), getattr(head, "bias", None))
         self.vocab, self.width = self.target[1].shape
         # As the embedded target's own passes, on one thread: see `devices.one_thread`.
-        alone = hasattr(target, "on_many_threads") and self.target[1].device.type == "cpu"
-        self.threads = single_thread if alone else contextlib.nullcontext
+        self.threads = threads_of(target)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -501,6 +501,53 @@ def test_the_simulated_device_can_be_like_apples():
     assert x.to("sim", non_blocking=True).double().tolist() == [0, 1, 2]
 
 
+class HeadOnTheHost(torch.nn.Module):
+    """Learns on the host, since there are no gradients on the device, from lessons that are there."""
+
+    ahead, threads = 1, contextlib.nullcontext
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+
+    def score(self, x):
+        return x.cpu()
+
+    def forward(self, h, tokens):
+        return [self.weight.expand(len(h), 2)] * tokens.shape[1]
+
+
+def test_lessons_on_the_device_are_picked_from_without_a_wait(pair, sim_pair):
+    shapes = {"ids": torch.arange(48).view(4, 12) % 7, "hidden": torch.rand(4, 12, 2), "final": torch.rand(4, 12, 2)}
+    lessons = drafters.Lessons(**{name: x.to("sim") for name, x in shapes.items()})
+    with sim.counting() as waits:
+        drafters.train(HeadOnTheHost(), lessons, steps=3, positions=2, loss="TV", quiet=True)
+    assert waits == ["to host"] * 6  # the head's own, for each step and position
+    head, there = drafter_of("head", pair), drafter_of("head", sim_pair)
+    shapes |= {"hidden": torch.rand(4, 12, head.width), "final": torch.rand(4, 12, head.width)}
+    lessons = drafters.Lessons(**{name: x.to("sim") for name, x in shapes.items()})
+    with sim.counting() as waits:
+        found = drafters.overlaps(there, lessons)
+    assert waits == ["tolist"]
+    assert found == pytest.approx(drafters.overlaps(head, drafters.Lessons(**shapes)), rel=1e-4)
+
+
+def test_a_start_of_lessons_goes_to_the_target(pair, sim_pair):
+    """As a prompt does."""
+    start = pair.encode(PROMPT)
+    there, here = (drafters.Lessons.written(pair.target, x, 2, 12, quiet=True) for x in (start.to("sim"), start))
+    assert torch.equal(there.ids, here.ids) and there.ids.is_cpu
+
+
+@pytest.mark.parametrize("kind", [drafters.RecurrentHead, drafters.Heads, drafters.ExitHead])
+def test_a_head_that_was_moved_is_refused(kind, pair, sim_pair):
+    for used, to in ((pair, "sim"), (sim_pair, "cpu")):
+        head, target = kind(used.target).to(to), used.fast().target
+        draft = drafters.EarlyExit(1, head) if kind is drafters.ExitHead else head
+        with pytest.raises(ValueError, match=rf"the target is on {used.device} and the head on {to}.*: move the head"):
+            sl.speculative(target, draft, used.encode(PROMPT), 8)
+
+
 @pytest.mark.parametrize("sampling", [sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)], ids=str)
 def test_the_plain_loop_waits_once_a_text(pair, sim_pair, sampling):
     ids, counts = sim_pair.encode(PROMPT), []

@@ -9,7 +9,7 @@ import copy
 
 import torch
 
-from . import answers, architectures, protocols
+from . import answers, architectures, devices, protocols
 from .modes import evaluating
 from .numbers import as_int, described
 from .trees import as_mask, check_reads_trees, cut, kept_rows, placed
@@ -51,7 +51,7 @@ class CachedModel:
         extra = {self.facts.cache_argument: self.cache, **self.extra}
         if parents is not None:
             positions, seen = placed(self.length, self.tree, parents)
-            extra["position_ids"] = positions[None].to(self.device, non_blocking=True)
+            extra["position_ids"] = devices.to_device(positions[None], self.device)
             extra["attention_mask"] = as_mask(seen, next(self.model.parameters()))[None, None]  # (1, 1, n, length)
         elif self.needs_mask:
             extra["attention_mask"] = ids.new_ones(1, self.length + len(ids))
@@ -83,7 +83,7 @@ class CachedModel:
         kept, held = kept_rows(self, length, rows), self.length
         first = torch.nn.functional.pad(kept, (0, held - len(kept)))  # to the front; what comes after them is cut off
         for layer in self.cache.layers if held else ():
-            at = first.to(layer.keys.device, non_blocking=True)
+            at = devices.to_device(first, layer.keys.device)
             layer.keys, layer.values = (t.index_select(-2, at) for t in (layer.keys, layer.values))
         if len(kept) < held:
             self.cache.crop(len(kept) - held)  # some layers count their rows by themselves

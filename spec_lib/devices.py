@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+READ_LATE = {"mps"}  # devices that read what is copied to them without waiting only later, when it may be gone
+
 
 def find_device(name: str | torch.device) -> torch.device:
     """The device of this name; ValueError where there is none, or this machine does not have it."""
@@ -72,6 +74,16 @@ def _on_one_thread(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
     OneThread.__name__, OneThread.__qualname__ = kind.__name__, kind.__qualname__
     return OneThread
+
+
+def to_device(x: torch.Tensor, device: torch.device | str, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """x on this device, in this dtype; the host does not wait for a copy to a GPU.
+
+    It does wait where the numbers would be wrong otherwise: those that come to the host may be read at once, and MPS
+    would read memory that is used again by then (PyTorch's issue 189690).
+    """
+    device = torch.device(device)
+    return x.to(device, dtype or x.dtype, non_blocking=x.is_cpu and device.type not in READ_LATE)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 from . import architectures
 from . import graphs as fixed
 from .cache import check_fed, check_rollback
-from .devices import threads_of
+from .devices import threads_of, to_device
 from .plain_gpt2 import block_of, norm_of, plain_gpt2
 from .sampling import Randomness, Sampling
 from .trees import as_mask, cut, kept_rows, placed
@@ -86,7 +86,7 @@ class GPT2:
             if parents is not None:
                 at, ancestors = placed(start, self.tree, parents)
                 mask = as_mask(ancestors, self.embedding)
-                positions = self.positions[at.to(self.device, non_blocking=True)]
+                positions = self.positions[to_device(at, self.device)]
             elif len(ids) > 1:  # row i sees the tokens before it and itself: 0 there, minus infinity elsewhere
                 mask = self.embedding.new_full((len(ids), end), -torch.inf).triu_(start + 1)
             x = self.through(self.embedding.index_select(0, ids) + positions, room, torch.Tensor.copy_, seen, mask)
@@ -105,7 +105,7 @@ class GPT2:
 
     def keep_rows(self, length: int, rows: list[int]) -> None:
         """As `abilities.Branching`: the rows are copied to where they would stand in a chain."""
-        kept = kept_rows(self, length, rows)[length:].to(self.device, non_blocking=True)
+        kept = to_device(kept_rows(self, length, rows)[length:], self.device)
         end = length + len(kept)
         self.cache[:, :, :, length:end] = self.cache.index_select(3, kept)
         self.tree, self.length = [], end

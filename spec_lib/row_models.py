@@ -12,6 +12,7 @@ import torch
 
 from . import abilities, protocols
 from .cache import CachedModel, TableModel, as_model
+from .devices import to_device
 from .gpt2 import GPT2
 from .rows import Rows
 from .trees import as_mask
@@ -45,7 +46,7 @@ class GPT2Rows(Rows):
                 seen[..., : sees.shape[-1], :], as_mask(sees, model.embedding)[:, None],
             )  # fmt: skip
             wanted = torch.tensor([i * n + j for i, kept in enumerate(rows) for j in kept])  # padding needs no logits
-            return model.score(x[wanted.to(x.device, non_blocking=True)]).split([len(kept) for kept in rows])
+            return model.score(x[to_device(wanted, x.device)]).split([len(kept) for kept in rows])
 
     def _copy(self, source: int, to: int, length: int) -> None:
         self.cache[:, :, to, :, :length] = self.cache[:, :, source, :, :length]
@@ -191,13 +192,13 @@ def _check_reads_rows(model: CachedModel, role: str) -> None:
     most = model.max_length or 9
     ids, size = torch.arange(9, device=model.device) % model.vocab, min(6, most)
     try:
-        want = [model.fresh().feed(x)[-1].double() for x in (ids[:size], ids[6:])]
+        want = [model.fresh().feed(x)[-1].cpu().double() for x in (ids[:size], ids[6:])]
         rows = TransformersRows(model, 2)
         rows.feed(0, [torch.cat([ids[: size - 2], ids[:1]]), ids[6:7]])
         rows.lengths[0] = size - 2  # one token is rolled back
         rows.feed(0, [ids[size - 2 : size - 1], ids[:0]])
         # The longer text reads less than the other: what it sees does not follow from where the pass ends.
-        found = [logits[-1].double() for logits in rows.feed(0, [ids[size - 1 : size], ids[7:]])]
+        found = [logits[-1].cpu().double() for logits in rows.feed(0, [ids[size - 1 : size], ids[7:]])]
         rough = 1000 * torch.finfo(next(network.parameters()).dtype).eps
         far = any((a - b).abs().max() > min(0.1, rough) * b.abs().max() for a, b in zip(found, want, strict=True))
         far = far or "local" in getattr(

@@ -13,6 +13,7 @@ import torch
 
 from . import abilities, protocols
 from .cache import check_fed, check_rollback
+from .devices import to_device
 
 STEP = 256  # columns by which a rectangle grows
 
@@ -33,7 +34,7 @@ class Rows:
         if end >= self.columns:
             self._widen(-(-(end + 1) // STEP) * STEP)
         device = self.model.device
-        start, count = torch.tensor([self.lengths[first : slots.stop], counts]).to(device, non_blocking=True)[..., None]
+        start, count = to_device(torch.tensor([self.lengths[first : slots.stop], counts]), device)[..., None]
         step = torch.arange(longest, device=device)
         real = step < count  # (texts, longest): false where a text is padded, at its right
         at = torch.where(real, start + step, 0)  # positions in the text

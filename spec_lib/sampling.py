@@ -12,7 +12,7 @@ from numbers import Real
 
 import torch
 
-from .devices import threads_for
+from .devices import threads_for, to_device
 from .numbers import as_int, described
 
 
@@ -132,8 +132,7 @@ class Randomness:
         if k > self.left:
             where = self.generator.device if self.generator is not None else "cpu"
             fresh = torch.rand(max(k, 256), generator=self.generator, device=where, dtype=torch.float32)
-            # From a GPU to the host such a copy must be waited for, or it is read before it is there.
-            self.block = fresh.to(self.device, non_blocking=fresh.is_cpu)
+            self.block = to_device(fresh, self.device)
             self.used, self.left = 0, max(k, 256)
             self.singly = self.block.split(1)  # most are asked for one by one: all these views in one call
         self.left -= k

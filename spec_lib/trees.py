@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import torch
 
+from .devices import to_device
 from .numbers import at_least_one
 from .verification import _check, residual
 
@@ -74,7 +75,7 @@ def as_mask(seen: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     `like`."""
     hidden = torch.zeros(seen.shape, dtype=like.dtype, device=seen.device)
     hidden.masked_fill_(~seen, torch.finfo(like.dtype).min)
-    return hidden.to(like.device, non_blocking=True)
+    return to_device(hidden, like.device)
 
 
 def cut(tree: list[int], length: int, to: int) -> list[int]:
@@ -99,9 +100,9 @@ def check_reads_trees(model) -> None:
     why = "hides no sibling, or counts positions by rows"
     try:
         alone, tree = model.fresh(), model.fresh()
-        want = alone.feed(torch.cat([ids[:1], ids[2:]]))[-1].double()
+        want = alone.feed(torch.cat([ids[:1], ids[2:]]))[-1].cpu().double()  # in this order: MPS has no float64
         tree.feed(ids[:1])
-        found = tree.feed(ids[1:], parents=[0, 0, 2])[-1].double()
+        found = tree.feed(ids[1:], parents=[0, 0, 2])[-1].cpu().double()
         rough = 1000 * torch.finfo(next(known.parameters()).dtype).eps
         far = (found - want).abs().max() > min(0.1, rough) * want.abs().max()
         far = far or "local" in getattr(known.config, "attention_layers", ())  # a window of rows, too long for this try

@@ -11,6 +11,7 @@ import torch
 
 from . import answers, arguments
 from .cache import as_model
+from .devices import to_device
 from .drafting import as_drafter, as_wide_as
 from .protocols import Draft
 from .records import Round
@@ -75,8 +76,7 @@ class Writer:
         """What was drafted, as `draft` returns it."""
         draft = answers.a_draft(draft, self.asked, self.target)
         self.q, self.cut, self.parents = draft.q, self.asked < self.wanted or draft.cut, draft.parents
-        waits = not draft.tokens.is_cpu  # of a draft on a GPU for a target on the host
-        self.given = draft.tokens.to(self.target.device, torch.int64, non_blocking=not waits)
+        self.given = to_device(draft.tokens, self.target.device, torch.int64)
         self.x = self.given.clamp(0, self.target.vocab - 1)  # a wrong one is reported without waiting for the device
         return torch.cat([self.last, self.x])
 

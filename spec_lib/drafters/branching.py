@@ -8,6 +8,7 @@ import torch
 
 from .. import protocols
 from ..cache import as_model
+from ..devices import to_device
 from ..drafting import ModelDrafter
 from ..numbers import described
 from ..protocols import Draft
@@ -193,5 +194,5 @@ class _FromModel:
         if self.rows:
             self.model.keep_rows(size, [self.rows[i] - size for i in path if i in self.rows])
         self.rows = {}
-        new = torch.tensor(tokens[:-1], dtype=torch.int64).to(token.device, non_blocking=True)
+        new = to_device(torch.tensor(tokens[:-1], dtype=torch.int64), token.device)
         self.session.text = torch.cat([self.session.text, new, token])

@@ -27,7 +27,8 @@ class _OnHiddenStates(torch.nn.Module):
         if not hasattr(target, "get_output_embeddings"):
             raise ValueError(f"a head is made for a transformers model, or a Model around one, got {described(target)}")
         embedding, head = target.get_input_embeddings(), target.get_output_embeddings()
-        self.target = (embedding.weight.detach(), head.weight.detach(), getattr(head, "bias", None))
+        bias = getattr(head, "bias", None)
+        self.target = (embedding.weight.detach(), head.weight.detach(), None if bias is None else bias.detach())
         self.vocab, self.width = self.target[1].shape
         # As the embedded target's own passes, on one thread: see `devices.one_thread`.
         self.threads = threads_of(target)
@@ -45,6 +46,8 @@ class _OnHiddenStates(torch.nn.Module):
         head = theirs.get_output_embeddings().weight if hasattr(theirs, "get_output_embeddings") else None
         if head is None or not (head.data_ptr() == self.target[1].data_ptr() or _same(head, self.target[1])):
             raise ValueError("this head was made for another target: make it with the model that will verify")
+        if (here := next(self.parameters()).device) != self.target[1].device:
+            raise ValueError(f"the target is on {self.target[1].device} and the head on {here}: move the head")
 
     def start(
         self, ids: torch.Tensor, sampling: Sampling, randomness: protocols.Randomness, target: protocols.Model
@@ -55,7 +58,8 @@ class _OnHiddenStates(torch.nn.Module):
 
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """The target's own head: states after its last norm (n, width) to logits (n, vocab)."""
-        return linear(x, self.target[1].to(x.dtype), self.target[2])
+        _, weight, bias = self.target
+        return linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from tqdm import tqdm
 
-from ..architectures import facts
+from ..architectures import device_of, facts
+from ..devices import to_device
 from ..modes import evaluating
 from ..numbers import as_int, at_least_one, described
 
@@ -58,6 +59,7 @@ class Lessons:
             raise ValueError(
                 f"layer must be below {config.num_hidden_layers}, the last (of which None stands), got {layer}"
             )
+        start = start.to(device_of(target))
         g, written = _generator(seed, start.device), []
         with evaluating(target), tqdm(total=texts * (length - start.shape[1]), unit="token", disable=quiet) as bar:
             for done in range(0, texts, BATCH):
@@ -168,7 +170,8 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda i: min((i + 1) / 50, 0.5 + 0.5 * math.cos(math.pi * i / steps))
     )
-    along = torch.arange(positions)
+    there = lessons.ids.device
+    along = torch.arange(positions, device=there)
     with (
         head.threads(),
         torch.inference_mode(False),
@@ -176,8 +179,8 @@ def train(
         tqdm(range(steps), unit="step", disable=quiet) as bar,
     ):
         for step in bar:
-            row = torch.randint(texts, (batch,), generator=g)
-            t = torch.randint(length - positions - 1, (batch,), generator=g)
+            draws = (torch.randint(n, (batch,), generator=g) for n in (texts, length - positions - 1))
+            row, t = (to_device(x, there) for x in draws)  # an index on the host would wait for the device
             at = t[:, None] + head.ahead + along  # of the states whose distributions are to be guessed
             found = head(lessons.hidden[row, t], lessons.ids[row[:, None], t[:, None] + 1 + along])
             total = 0
@@ -204,9 +207,10 @@ def overlaps(head: torch.nn.Module, lessons: Lessons, positions: int | None = No
     """
     positions, every = _positions(head, positions), at_least_one("every", every)
     _refuse(head, lessons, positions)
-    t = torch.arange(0, lessons.ids.shape[1] - positions - 1, every)
-    along = t[:, None] + torch.arange(positions)
-    sums, count = torch.zeros(positions, device=lessons.final.device), 0
+    there = lessons.ids.device
+    t = torch.arange(0, lessons.ids.shape[1] - positions - 1, every, device=there)
+    along = t[:, None] + torch.arange(positions, device=there)
+    sums, count = torch.zeros(positions, device=there), 0
     for ids, hidden, final in zip(lessons.ids, lessons.hidden, lessons.final, strict=True):
         found = head(hidden[t], ids[along + 1])
         for j, logits in enumerate(found):

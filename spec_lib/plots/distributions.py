@@ -39,7 +39,8 @@ def overlap_parts(p: Sequence[float], q: Sequence[float]) -> dict[str, list[floa
     {"accepted": min(p, q), "resampled": max(0, p - q), "rejected": max(0, q - p)}: token by token, accepted + resampled
     is p and accepted + rejected is q.
     """
-    a, b = (torch.as_tensor(x, dtype=torch.float64).cpu() for x in (p, q))
+    p, q = (x.cpu() if isinstance(x, torch.Tensor) else x for x in (p, q))  # first: MPS has no float64
+    a, b = (torch.as_tensor(x, dtype=torch.float64) for x in (p, q))
     parts = {"accepted": torch.minimum(a, b), "resampled": (a - b).clamp(min=0), "rejected": (b - a).clamp(min=0)}
     return {name: values.tolist() for name, values in parts.items()}
 

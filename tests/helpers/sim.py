@@ -23,6 +23,7 @@ SUPPORTED = hasattr(backend_registration, "_setup_privateuseone_for_python_backe
 
 CPU, aten = torch.device("cpu"), torch.ops.aten
 COUNTS: list[list[str]] = []  # one list for each `counting` that is open
+LIMITS: list[str] = []  # "mps" within `like_mps`
 # Operations that take a number from a CPU tensor without dimensions, besides those that PyTorch tags as pointwise.
 TAKE_A_NUMBER = {aten.fill, aten.fill_, aten.masked_fill, aten.masked_fill_}
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
@@ -51,6 +52,8 @@ class SimTensor(torch.Tensor):
         wrappers = {id(x.inner): x for x in _leaves(args, kwargs) if type(x) is SimTensor}
         inner = {name: _map(_inside, x) for name, x in kwargs.items()} | ({"device": CPU} if _device(kwargs) else {})
         out = func(*_map(_inside, args), **inner)
+        if LIMITS:
+            _refuse_as_mps(func, args, kwargs, [] if to_host else _leaves([out], {}))
         for x in wrappers.values():
             if x.shape != x.inner.shape:  # `arange` makes an empty tensor and gives it its size
                 x.data = SimTensor(x.inner)
@@ -134,6 +137,16 @@ def _refuse_mixing(func, args, kwargs) -> None:
         )
 
 
+def _refuse_as_mps(func, args, kwargs, made: Iterable) -> None:
+    """TypeError for float64, and RuntimeError for a copy from the host that does not wait: MPS reads its source later,
+    when the memory may be in use again."""
+    if any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in made):
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+    late = kwargs.get("non_blocking", len(args) > 2 and args[2] is True)
+    if func.overloadpacket is aten.copy_ and args[1].device == CPU and late and args[1].numel():
+        raise RuntimeError("the source of this copy may be gone when it is read")
+
+
 def _note_waiting(func, args, kwargs) -> None:
     """Note the operation if the host would wait: for a value, for a shape, or for a copy that is not non_blocking."""
     packet, name = func.overloadpacket, func.overloadpacket.__name__
@@ -167,6 +180,16 @@ def counting() -> Iterator[list[str]]:
         yield waits
     finally:
         COUNTS[:] = [x for x in COUNTS if x is not waits]
+
+
+@contextlib.contextmanager
+def like_mps() -> Iterator[None]:
+    """The device as limited as Apple's in the block."""
+    LIMITS.append("mps")
+    try:
+        yield
+    finally:
+        LIMITS.pop()
 
 
 @functools.cache

@@ -201,6 +201,22 @@ def test_a_head_of_another_family():
     assert is_greedy(target, prompt(6), g.tokens) and any(len(r.drafted) for r in g.rounds)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_target_with_a_bias_at_its_end_may_be_in_16_bit(dtype):
+    """Phi has one: a head in float32 adds it in float32, and a training leaves it alone."""
+    target = tiny_of("phi")
+    torch.nn.init.normal_(target.lm_head.bias, generator=torch.Generator().manual_seed(0))
+    target.to(dtype)
+    for head in (untrained(RecurrentHead, target, inner=24), untrained(Heads, target, tied=True)):
+        x = torch.randn(2, head.width, generator=torch.Generator().manual_seed(1))
+        assert torch.equal(head.score(x), linear(x, target.lm_head.weight.float(), target.lm_head.bias.float()))
+        g = sl.speculative(target, head, prompt(6), 12, generator=0)
+        assert any(len(r.drafted) for r in g.rounds)
+    lessons = Lessons.written(target, prompt(3), texts=2, length=12, quiet=True)
+    train(RecurrentHead(target, inner=24), lessons, steps=1, batch=2, quiet=True)
+    assert all(weight.grad is None for weight in target.parameters())
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import spec_lib as sl
-from spec_lib import benchmark, drafters
+from spec_lib import benchmark, devices, drafters
 from tests.helpers import batches, sim
 
 PROMPTS = ("Once upon a time", "The", "There was a king who had", "In the forest there lived")
@@ -55,6 +55,17 @@ def test_one_wait_a_step_for_all_texts(kind, sampling, slots, pair, sim_pair):
     for a, b in zip(texts, here, strict=True):
         assert list(map(batches.outcome, a.rounds)) == list(map(batches.outcome, b.rounds))
         assert a.ids.device.type == "sim" and a.generation().ids.device.type == "sim"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_that_reads_late_and_has_no_float64_writes_the_same(kind, pair, monkeypatch):
+    monkeypatch.setattr(devices, "READ_LATE", {"sim"})
+    with sim.connected() as device, sim.like_mps():
+        fresh = sl.load_pair("tiny", device=device)  # not one whose rows were tried before
+        texts, _ = steps(KINDS[kind](fresh), fresh, 2)
+    here, _ = steps(KINDS[kind](pair), pair, 2)
+    for a, b in zip(texts, here, strict=True):
+        assert list(map(batches.outcome, a.rounds)) == list(map(batches.outcome, b.rounds))
 
 
 def test_a_drafter_on_the_host_waits_for_each_prompt_once(sim_pair):

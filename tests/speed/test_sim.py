@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ import torch
 
 import spec_lib as sl
 from spec_lib import __main__ as cli
-from spec_lib import drafters
+from spec_lib import devices, drafters
+from spec_lib.plots.distributions import overlap_parts
 from spec_lib.verification import RULES
 from tests.helpers import capture, sim
 
@@ -465,6 +467,85 @@ def test_what_comes_from_a_device_to_the_host_is_waited_for(monkeypatch):
     with sim.counting() as waits:
         assert sl.Randomness(3).uniforms(300, 0).device.type == "cpu"
     assert waits == ["to host"]
+
+
+LATE = ["plain", "shared noise", "fixed shapes", "prompt lookup", "a tree", "a tree, fixed shapes", "a tree of a head"]
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_a_device_that_reads_late_and_has_no_float64_writes_the_same(case, run, monkeypatch):
+    """As Apple's: a copy to it is waited for, and what is computed in float64 is on the host."""
+    assert "mps" in devices.READ_LATE
+    monkeypatch.setattr(devices, "READ_LATE", {"sim"})
+    what, new, options = CASES[case]
+    with sim.like_mps():
+        fresh = sl.load_pair("tiny", device="sim")  # not one whose trees were tried before
+        moved = rounds_and_waits(*models_of(what, fresh, "sim"), new, **options)
+    assert [r.tokens for r, _ in moved] == [r.tokens for r, _ in run(case, "google")[0]]
+
+
+def test_one_place_says_whether_a_copy_is_waited_for():
+    found = [file.name for file in Path(sl.__file__).parent.rglob("*.py") if "non_blocking" in file.read_text("utf-8")]
+    assert found == ["devices.py"]
+
+
+def test_the_simulated_device_can_be_like_apples():
+    x = torch.arange(3.0)
+    with sim.like_mps():
+        assert x.to("sim").tolist() == [0, 1, 2]
+        with pytest.raises(TypeError, match="doesn't support float64"):
+            x.to("sim").double()
+        with pytest.raises(RuntimeError, match="may be gone when it is read"):
+            x.to("sim", non_blocking=True)
+        assert overlap_parts(*torch.eye(2, device="sim"))["rejected"] == [0, 1]
+    assert x.to("sim", non_blocking=True).double().tolist() == [0, 1, 2]
+
+
+class HeadOnTheHost(torch.nn.Module):
+    """Learns on the host, since there are no gradients on the device, from lessons that are there."""
+
+    ahead, threads = 1, contextlib.nullcontext
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+
+    def score(self, x):
+        return x.cpu()
+
+    def forward(self, h, tokens):
+        return [self.weight.expand(len(h), 2)] * tokens.shape[1]
+
+
+def test_lessons_on_the_device_are_picked_from_without_a_wait(pair, sim_pair):
+    shapes = {"ids": torch.arange(48).view(4, 12) % 7, "hidden": torch.rand(4, 12, 2), "final": torch.rand(4, 12, 2)}
+    lessons = drafters.Lessons(**{name: x.to("sim") for name, x in shapes.items()})
+    with sim.counting() as waits:
+        drafters.train(HeadOnTheHost(), lessons, steps=3, positions=2, loss="TV", quiet=True)
+    assert waits == ["to host"] * 6  # the head's own, for each step and position
+    head, there = drafter_of("head", pair), drafter_of("head", sim_pair)
+    shapes |= {"hidden": torch.rand(4, 12, head.width), "final": torch.rand(4, 12, head.width)}
+    lessons = drafters.Lessons(**{name: x.to("sim") for name, x in shapes.items()})
+    with sim.counting() as waits:
+        found = drafters.overlaps(there, lessons)
+    assert waits == ["tolist"]
+    assert found == pytest.approx(drafters.overlaps(head, drafters.Lessons(**shapes)), rel=1e-4)
+
+
+def test_a_start_of_lessons_goes_to_the_target(pair, sim_pair):
+    """As a prompt does."""
+    start = pair.encode(PROMPT)
+    there, here = (drafters.Lessons.written(pair.target, x, 2, 12, quiet=True) for x in (start.to("sim"), start))
+    assert torch.equal(there.ids, here.ids) and there.ids.is_cpu
+
+
+@pytest.mark.parametrize("kind", [drafters.RecurrentHead, drafters.Heads, drafters.ExitHead])
+def test_a_head_that_was_moved_is_refused(kind, pair, sim_pair):
+    for used, to in ((pair, "sim"), (sim_pair, "cpu")):
+        head, target = kind(used.target).to(to), used.fast().target
+        draft = drafters.EarlyExit(1, head) if kind is drafters.ExitHead else head
+        with pytest.raises(ValueError, match=rf"the target is on {used.device} and the head on {to}.*: move the head"):
+            sl.speculative(target, draft, used.encode(PROMPT), 8)
 
 
 @pytest.mark.parametrize("sampling", [sl.Sampling(), sl.Sampling(0), sl.Sampling(0.7, 20, 0.9)], ids=str)

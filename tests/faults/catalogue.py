@@ -1248,6 +1248,16 @@ TEXTS = (
     Text("half an export stays where the other half failed", "files", "shutil.rmtree(path, ignore_errors=True)",
          "pass"),
     Text("folders that were made stay where an export failed", "files", "path.rmdir()", "pass"),
+    # --- devices, threads and copies
+    Text("what comes from a GPU is read before it is there", "devices",
+         "non_blocking=x.is_cpu and device.type not in READ_LATE", "non_blocking=device.type not in READ_LATE"),
+    Text("copies to MPS are not waited for", "devices", " and device.type not in READ_LATE", ""),
+    Text("a second thread waited for around the passes", "devices",
+         'alone = hasattr(model, "on_many_threads") and model.device.type == "cpu"', "alone = False"),
+    Text("a second thread waited for in a small softmax", "devices", "x.numel() < 2**15", "x.numel() < 0"),
+    Text("the first uniforms lie on the host", S, "torch.empty(0, device=self.device)", "torch.empty(0)"),
+    Text("a uniform in 64 bits rounds up to 1", S, ".clamp(max=1 - 2**-24)", ""),
+    Text("a copy of a model shares its cache", C, ' | {"cache": copy.deepcopy(self.cache)}', ""),
     # --- batches: what each test sees of them is in `test_batches`
     *BATCHES,
     *SERVER,

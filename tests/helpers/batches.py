@@ -23,6 +23,14 @@ def double_pair():
     return target, blurred(target, 0.05)
 
 
+def made_again(model: torch.nn.Module) -> torch.nn.Module:
+    """The same model, made anew: once asked for its hidden states, transformers leaves hooks in it that no pickle
+    takes, and copies have them too."""
+    other = type(model)(model.config).to(model.dtype)
+    other.load_state_dict(model.state_dict())
+    return other.eval()
+
+
 def models(own: bool = True):
     """The pair, on our own forward pass or on transformers'."""
     return tuple(map(sl.GPT2, double_pair())) if own else double_pair()

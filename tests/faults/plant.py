@@ -1,6 +1,6 @@
 """Plant one fault at a time, run the tests, and print what caught it.
 
-    python -m tests.faults.plant            # all of them; an hour or two
+    python -m tests.faults.plant            # all of them, some of which take minutes
     python -m tests.faults.plant bonus eos  # those whose name or room holds one of these words
 
 A fault that names promises is planted in this process and has to break each of them.  Any other is a fault of the text:

@@ -1,7 +1,7 @@
 """Notebooks executed with the pair on the simulated accelerator: `python -m tests.speed.notebooks_on_sim [00 05 ...]`.
 
-Run by hand from the root, it takes some ten minutes for all notebooks.  Each line says whether a notebook ran without
-an error; the first error of one that did not is printed, and the exit code is then 1.
+Run by hand from the root; on two busy cores a notebook took from one minute to thirteen (13).  Each line says whether a
+notebook ran without an error; the first error of one that did not is printed, and the exit code is then 1.
 """
 
 from __future__ import annotations
